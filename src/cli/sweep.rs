@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use base::screen;
 use clap::Parser;
 use recipe::Changes;
 
 use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
 use super::{Cli, Command};
-use crate::sweep::{Grid, Outcome, Point, RESUME, Sweep, object, read_states, table};
+use crate::sweep::{Grid, Outcome, Point, RESUME, Sweep, object, read_states, table, warn_about_workers};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
@@ -69,10 +70,13 @@ impl Args {
         let quoted = |dir: &Path| toml::Value::String(dir.display().to_string());
         let data = self.data.iter().map(|dir| format!("data={}", quoted(dir)));
         let name = self.recipe.file_stem().unwrap_or("run".as_ref()).to_string_lossy();
+        let out = self.out.clone().unwrap_or_else(|| Path::new("runs").join(format!("{name}-sweep")));
+        // without `./`, `trireme train` would read such a folder as an option
+        let out = if out.as_os_str().as_encoded_bytes().starts_with(b"-") { Path::new(".").join(out) } else { out };
         Sweep {
             recipe: self.recipe.clone(),
             changes: Changes { sets: self.set.iter().cloned().chain(data).collect(), unsets: self.unset.clone() },
-            out: self.out.clone().unwrap_or_else(|| Path::new("runs").join(format!("{name}-sweep"))),
+            out,
             launcher: self.launch.iter().flat_map(|line| line.split_whitespace()).map(String::from).collect(),
             more: self.more.clone(),
         }
@@ -117,8 +121,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (sweep, grid) = (args.sweep(), Grid::parse(&args.grid)?);
     let points = args.points(&grid)?;
     // All mistakes are reported before anything is trained.
+    let mut sets_workers = true;
     for point in &points {
-        sweep.check(point, &changes(&sweep, point)?)?;
+        sets_workers &= sweep.check(point, &changes(&sweep, point)?)?.workers.is_some();
     }
     if args.list {
         let program = [sweep.launcher.clone(), vec!["trireme".into()]].concat();
@@ -126,8 +131,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let quoted = |words: Vec<String>| words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
         return points.iter().try_for_each(|point| print(quoted(line(point))));
     }
+    if !(args.table || sets_workers || sweep.launcher.is_empty()) {
+        screen::say(
+            "note: the recipe does not set `workers`, so each training has as many workers as ranks at its first start. If you continue \
+             this sweep with another number of ranks, the results are not comparable; --set workers=N prevents this",
+        );
+    }
     let outcomes = if args.table { Vec::new() } else { sweep.train(&points)? };
     let all = read_states(&sweep, &points, &outcomes);
+    warn_about_workers(&all).iter().for_each(|warning| screen::say(warning));
     match args.json {
         true => all.iter().try_for_each(|found| print(object(&sweep, found)))?,
         false => print(table(&grid, &all))?,
@@ -168,6 +180,17 @@ mod tests {
         assert_eq!(quote("schedule.base_lr=0.1"), "schedule.base_lr=0.1");
         assert_eq!(quote("augment.train=[\"flip\"]"), "'augment.train=[\"flip\"]'");
         assert_eq!(quote("data=it's"), "'data=it'\\''s'");
+    }
+
+    /// The arguments are those of `trireme train`, which must accept them.
+    #[test]
+    fn a_folder_may_begin_with_a_dash() {
+        let line = ["trireme", "sweep", "a.toml", "--grid", "seed=1", "--out=-x"];
+        let Some(Command::Sweep(args)) = Cli::try_parse_from(line).unwrap().command else { panic!("{line:?}") };
+        let (sweep, grid) = (args.sweep(), Grid::parse(&args.grid).unwrap());
+        let words = [vec!["trireme".to_string()], sweep.arguments(&grid.points()[0])].concat();
+        let Some(Command::Train(train)) = Cli::try_parse_from(&words).unwrap().command else { panic!("{words:?}") };
+        assert_eq!(train.out(), Path::new("./-x/seed=1"));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub use training::{Outcome, RESUME, Sweep};
 
 /// Maximum number of characters that a value contributes to a folder name.
 const LONGEST: usize = 40;
+/// Maximum number of characters of a folder name. All of them are ASCII, and file systems allow 255 bytes.
+const LONGEST_NAME: usize = 255;
 
 /// Keys of a recipe with the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +84,7 @@ impl Grid {
         let titles = self.titles();
         let named = |values: Vec<(String, String)>| {
             let parts = titles.iter().zip(&values).map(|(title, (_, value))| format!("{title}={}", plain(value)));
-            Point { name: parts.collect::<Vec<_>>().join(","), values }
+            Point { name: shorten(parts.collect::<Vec<_>>().join(",")), values }
         };
         all.into_iter().map(named).collect()
     }
@@ -114,6 +116,15 @@ fn plain(value: &str) -> String {
     if text == value { text } else { format!("{}_{:08x}", text.trim_matches('_'), crc32c(value.as_bytes())) }
 }
 
+/// Cuts a folder name that is too long and adds its checksum.
+fn shorten(name: String) -> String {
+    let checksum = format!("_{:08x}", crc32c(name.as_bytes()));
+    match name.chars().count() > LONGEST_NAME {
+        true => name.chars().take(LONGEST_NAME - checksum.len()).chain(checksum.chars()).collect(),
+        false => name,
+    }
+}
+
 /// The current state of a training.
 pub struct TrainingState {
     pub point: Point,
@@ -131,6 +142,21 @@ pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec
         TrainingState { point: point.clone(), outcome: outcome(index), run }
     };
     points.iter().enumerate().map(of).collect()
+}
+
+/// Returns a warning if the trainings have different numbers of workers, except for values of the grid. Without `workers` in
+/// the recipe, the number of ranks at the first start of a training decides.
+pub fn warn_about_workers(all: &[TrainingState]) -> Option<String> {
+    let others = all.iter().filter(|found| found.point.values.iter().all(|(key, _)| key != "workers"));
+    let workers: BTreeSet<&String> = others.filter_map(|found| found.run.as_ref()?.recipe.get("workers")).collect();
+    let numbers: Vec<&str> = workers.into_iter().map(String::as_str).collect();
+    (numbers.len() > 1).then(|| {
+        format!(
+            "warning: the trainings have different numbers of workers ({}), because they first started with different numbers of ranks, so \
+             their results are not comparable. Start the sweep in another --out with --set workers=N",
+            numbers.join(", ")
+        )
+    })
 }
 
 impl TrainingState {
@@ -231,6 +257,15 @@ mod tests {
         // The name does not depend on the number and order of the other values.
         let others = self::grid(&["data=a_b,c,a/b"]).unwrap().points();
         assert_eq!([&others[2].name, &others[0].name], [&alike[0].name, &alike[1].name]);
+    }
+
+    #[test]
+    fn a_folder_name_fits_into_a_file_system() {
+        let axes: Vec<String> = (0..9).map(|axis| format!("a{axis}=[{0}1],[{0}2]", "x".repeat(30))).collect();
+        let points = Grid::parse(&axes).unwrap().points();
+        let names: BTreeSet<&String> = points.iter().map(|point| &point.name).collect();
+        assert_eq!((points.len(), names.len()), (512, 512));
+        assert!(names.iter().all(|name| name.len() == LONGEST_NAME && name.starts_with("a0=xxx")), "{names:?}");
     }
 
     #[test]

@@ -61,12 +61,12 @@ impl Sweep {
         self.out.join(&point.name)
     }
 
-    /// Checks a training's recipe. `changes` are all changes from its command line.
+    /// Checks a training's recipe and returns it. `changes` are all changes from its command line.
     ///
     /// # Errors
     ///
     /// Returns an error that names the combination and the problem: a key of the grid that another option sets, too, or an invalid recipe.
-    pub fn check(&self, point: &Point, changes: &Changes) -> Result<(), Error> {
+    pub fn check(&self, point: &Point, changes: &Changes) -> Result<Recipe, Error> {
         for own in point.sets() {
             if let Some(other) = other_set(&own, &changes.sets) {
                 return Err(Error::Usage(format!(
@@ -76,7 +76,7 @@ impl Sweep {
             }
         }
         let loaded = Recipe::load(&self.recipe, changes);
-        loaded.map(drop).map_err(|e| Error::Usage(of_grid(point, &e.to_string())))
+        loaded.map(|loaded| loaded.recipe).map_err(|e| Error::Usage(of_grid(point, &e.to_string())))
     }
 
     /// Returns the arguments of `trireme` for a training. A sweep adds `--resume auto` to them.

@@ -48,6 +48,19 @@ fn a_folder_that_is_removed_ends_the_run() {
     }
 }
 
+/// The folder with the checkpoints may be renamed. The message then names the new path.
+#[test]
+fn a_folder_that_is_renamed_ends_the_run_and_is_found() {
+    let setting = SmallRun::new();
+    let mut running = setting.start(2, &["--set", "epochs=100000", "--set", "checkpoint.every=10m"]);
+    running.until_logged(&setting.out, 3);
+    let renamed = setting.folder.at("renamed");
+    fs::rename(&setting.out, &renamed).unwrap();
+    let found = fs::canonicalize(&renamed).unwrap();
+    running.wait(PATIENCE).failed(1, &[&setting.out, &format!("--out {} --resume auto", found.display())]);
+    assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
+}
+
 /// A program started by nohup ignores SIGHUP. The run must then continue after a SIGHUP.
 #[test]
 fn a_hangup_that_is_ignored_ends_nothing() {

@@ -289,6 +289,17 @@ fn a_search_that_diverges_at_once_ends_on_all_ranks() {
     }
 }
 
+/// With so many rates, a search would take hours before it writes its picture.
+#[test]
+fn a_search_that_cannot_write_its_picture_fails_before_its_first_step() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
+    setting.folder.write("file", "");
+    for ranks in [0, 2] {
+        let ended = setting.train("file/out", ranks, &["--find-lr=100000000"]);
+        ended.failed(2, &["file/out.find-lr.svg", "--find-lr", "another --out"]);
+    }
+}
+
 #[test]
 fn the_same_rate_is_found_on_any_number_of_ranks() {
     let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);

@@ -97,7 +97,13 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     assert!(!given.stderr.contains(&note), "{}", given.stderr);
     run(2, &["eval", &setting.out, "--json"]).succeeded().says(&[&note, "recipe"]);
     fs::rename(&setting.data, setting.folder.at("elsewhere")).unwrap();
-    run(0, &["eval", &setting.out]).failed(1, &[&setting.data]);
+    for more in [&[][..], &["--follow", "--once"]] {
+        let ended = run(0, &[&["eval", &setting.out][..], more].concat());
+        ended.failed(1, &[&setting.data, "The model's recipe", "--data"]);
+    }
+    // the advice is wrong for a folder that the user has named
+    let named = run(0, &["eval", &setting.out, "--data", &setting.data]).failed(1, &[&setting.data]);
+    assert!(!named.stderr.contains("recipe"), "{}", named.stderr);
 }
 
 /// A mistake with shell patterns can name a photo as the output file.
@@ -359,10 +365,30 @@ fn data_sets_lists_and_wrong_requests() {
     // the files of a pattern are inputs, too
     fs::write(at("photos/f.npy"), b"\x93NUMPY\x01\0").unwrap();
     many(2, &at("photos/*"), "x.csv", &["--features", &at("photos/f.npy")]).failed(2, &["f.npy", "input files"]);
+    // the same file, named in the same and in another way
+    for features in [at("x.csv"), at("photos/../x.csv")] {
+        let ended = many(2, &at("photos"), "x.csv", &["--features", &features]);
+        ended.failed(2, &["--out and --features", "x.csv", "another name"]);
+    }
+    // the name of the unfinished table, which ends with .partial, has at most 255 bytes
+    let [longest, longer] = [243, 244].map(|count| format!("{}.csv", "x".repeat(count)));
+    many(2, &at("photos/0001.png"), &longest, &[]).succeeded();
+    assert_eq!(bytes(&setting, &longest).iter().filter(|byte| **byte == b'\n').count(), 2);
+    many(2, &at("photos/0001.png"), &longer, &[]).failed(2, &["--out", &longer, "247 bytes"]);
     fs::write(at("notes.csv"), "my notes").unwrap();
     many(2, &at("photos"), "notes.csv", &[]).failed(2, &["notes.csv"]);
     run(0, &["predict", &setting.out, &at("photos"), "--logits"]).failed(2, &["--logits", "--out"]);
     run(0, &["predict", &setting.out, &at("photos/0001.png"), "--layout", "NHWC"]).failed(2, &["--layout", "PNG"]);
+}
+
+/// A child process reads the HDF5 file. It must not read the file's name as an option.
+#[test]
+fn the_name_of_a_file_may_begin_with_a_dash() {
+    let setting = SmallRun::trained();
+    fs::copy(format!("{}/model.h5", setting.out), setting.folder.at("-m.h5")).unwrap();
+    let mut command = trireme(0, &["data", "convert", "hdf5", "--images", "nothing", "--", "-m.h5", "converted"]);
+    command.current_dir(setting.folder.path());
+    start(command).wait(PATIENCE).failed(1, &["-m.h5", "no array `nothing`"]);
 }
 
 #[test]

@@ -94,6 +94,22 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     assert!(!Path::new(&setting.out("sweep")).join("seed=2").exists());
 }
 
+/// Without `workers` in the recipe, the number of ranks at the first start of a training changes its result.
+#[test]
+fn different_numbers_of_workers_are_reported() {
+    let setting = setting();
+    let (mpirun, options) = mpirun();
+    let launch = [&[mpirun.as_str()][..], options, &["-n", "2"]].concat().join(" ");
+    let grid = ["--grid", "seed=1,2", "--unset", "workers"];
+    let train = ["--", "--threads", "1", "--max-steps", "1"];
+    let alone = sweep(&setting, &[&grid[..], &["--only", "0"], &train].concat()).succeeded();
+    assert!(!alone.stderr.contains("--set workers=N"), "{}", alone.stderr);
+    let ended = sweep(&setting, &[&grid[..], &["--only", "1", "--launch", &launch], &train].concat());
+    ended.succeeded().says(&["note: ", "--set workers=N"]);
+    let ended = sweep(&setting, &[&grid[..], &["--table"]].concat()).succeeded();
+    ended.says(&["warning: ", "workers (1, 2)", "--set workers=N"]);
+}
+
 /// The signal may come before the training process has installed its handlers. The second training must not start in
 /// any case.
 #[test]

@@ -27,7 +27,8 @@ pub struct Loaded {
     /// Path of the file that describes the network. `None` if the network is in the catalogue. The recipe contains only the file name,
     /// because a copy of the file is stored next to the recipe in the output folder.
     pub network: Option<PathBuf>,
-    /// Set if the data set exists neither next to the recipe nor in the current directory: its path next to the recipe.
+    /// The path of the data set next to the recipe, if the recipe names the data set and it exists neither there nor in the current
+    /// directory.
     pub data_beside: Option<PathBuf>,
 }
 
@@ -94,7 +95,7 @@ fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
         return None;
     }
     if !first.exists() {
-        return Some(first).filter(|first| *first != second);
+        return Some(first);
     }
     recipe.data = first.to_string_lossy().into_owned();
     None
@@ -288,6 +289,8 @@ mod tests {
         let here = load("Cargo.toml", "src", &[]);
         assert_eq!(here, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
         assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
+        assert_eq!(load("lenet", "/nowhere", &[]), ("/nowhere".into(), None, Some("/nowhere".into())));
+        assert_eq!(load("lenet", "data", &["data=nowhere"]), ("nowhere".into(), None, None));
         let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
         assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
         // a network given on the command line is also searched next to the recipe, as in earlier versions, but a data set is not

@@ -29,9 +29,10 @@ const POINTS: usize = 16_000;
 /// recipe keys with default values at first. `is_default(key, value)` returns true if `value`, as TOML, is the default.
 pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> bool) -> String {
     let points = (POINTS / runs.len().max(1) / CURVES).max(100);
-    let all: Vec<Value> = runs.iter().map(|run| run_data(run, points, is_default)).collect();
+    let names = names(runs);
+    let data = |(run, name): (&Run, &String)| run_data(run, name, points, is_default);
+    let all: Vec<Value> = runs.iter().zip(&names).map(data).collect();
     let data = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "runs": all });
-    let names: Vec<String> = runs.iter().map(Run::name).collect();
     let refresh =
         reload.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">")).unwrap_or_default();
     // Data of the runs is inserted last, so that no text in it can be mistaken for a placeholder.
@@ -49,12 +50,21 @@ fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// Returns the name of each run's folder, or its path if another run has the same name, like the runs of two sweeps.
+fn names(runs: &[Run]) -> Vec<String> {
+    let short: Vec<String> = runs.iter().map(Run::name).collect();
+    let is_shared = |name: &String| short.iter().filter(|other| *other == name).count() > 1;
+    let name =
+        |(run, name): (&Run, &String)| if is_shared(name) { run.folder.display().to_string() } else { name.clone() };
+    runs.iter().zip(&short).map(name).collect()
+}
+
 /// Converts a run to JSON. Each curve has at most `points` points.
-fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Value {
+fn run_data(run: &Run, name: &str, points: usize, is_default: fn(&str, &str) -> bool) -> Value {
     let Run { log, .. } = run;
     let last = log.starts.last();
     json!({
-        "name": run.name(),
+        "name": name,
         "folder": run.folder.display().to_string(),
         "state": run.state().word(),
         "step": log.step(),
@@ -249,6 +259,14 @@ mod tests {
         assert_eq!(data["evals"][0]["top1"], 0.1188);
         assert!(!page.contains("http-equiv=\"refresh\""));
         assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+    }
+
+    #[test]
+    fn runs_with_equal_names_are_told_apart() {
+        let page = render(&["a/seed=1", "b/seed=1", "b/seed=2"].map(|name| run(name, "")), None, |_, _| false);
+        let data = data_of(&page);
+        assert_eq!([0, 1, 2].map(|k| data["runs"][k]["name"].clone()), ["a/seed=1", "b/seed=1", "seed=2"]);
+        assert!(page.contains("<title>a/seed=1, b/seed=1, seed=2"), "{page}");
     }
 
     /// The page cannot find these steps in the curve, because each point averages only the finite losses in a group of steps.

@@ -45,10 +45,13 @@ pub enum Error {
         /// Sizes of the files as text.
         sizes: String,
     },
-    #[error(
-        "{source}. The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out"
-    )]
-    OutputGone { source: Box<Error> },
+    /// The output folder is no longer at its path.
+    #[error("{source}. {}", explain_missing_output(moved.as_deref()))]
+    OutputGone {
+        source: Box<Error>,
+        /// Where the folder is now. `None` if it was removed.
+        moved: Option<PathBuf>,
+    },
     #[error(
         "{} was taken over by another run, which was started with --steal-lock or after the lock file was removed: this run writes nothing \
          more there and ends", .0.display()
@@ -162,6 +165,20 @@ impl Error {
             Error::Agreed { code, .. } | Error::OtherRank { code } => *code,
             _ => 1,
         }
+    }
+}
+
+/// Says where the output folder is and how to continue. `moved` is its new path, or `None` if it was removed.
+fn explain_missing_output(moved: Option<&Path>) -> String {
+    match moved {
+        Some(folder) => {
+            let folder = folder.display();
+            format!(
+                "The output folder was removed from this path and is now {folder}. To continue from its last checkpoint, use the same \
+                 command with --out {folder} --resume auto"
+            )
+        }
+        None => "The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out".into(),
     }
 }
 

@@ -175,7 +175,8 @@ impl Process {
         let failed = |e| Error::io("read", path, e);
         let this = env::current_exe().map_err(failed)?;
         let mut command = Command::new(this);
-        command.arg("read-arrays").arg(path);
+        // The name of the file may begin with a dash.
+        command.arg("read-arrays").arg("--").arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());

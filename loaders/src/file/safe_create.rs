@@ -15,13 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::crc32c::crc32c;
 use crate::error::folder_of;
 
 /// Permissions for a file that only the owner can access.
 const PRIVATE: u32 = 0o600;
 /// Number of digits in the random part of a temporary name.
 const DIGITS: usize = 16;
-/// Maximum number of bytes of the target's name in the temporary name. File names are limited to 255 bytes.
+/// Maximum length of a file name in bytes.
+pub(crate) const LONGEST_NAME: usize = 255;
+/// Maximum number of bytes of the target's name in the temporary name.
 const NAME: usize = 200;
 /// Maximum number of names to try. A second name is needed only if someone guesses 64 random bits.
 const TRIES: usize = 8;
@@ -219,11 +222,33 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 fn temporary_name(name: &OsStr) -> OsString {
-    let short = &name.as_bytes()[..name.len().min(NAME)];
     let mut temporary = OsString::from(".");
-    temporary.push(OsStr::from_bytes(short));
+    temporary.push(beginning(name, NAME));
     temporary.push(format!(".{}.tmp", random_digits()));
     temporary
+}
+
+/// Returns at most `most` bytes from the beginning of a name. Does not cut a UTF-8 character, because some file systems
+/// refuse names that are not UTF-8.
+fn beginning(name: &OsStr, most: usize) -> &OsStr {
+    let bytes = name.as_bytes();
+    let mut end = bytes.len().min(most);
+    while bytes.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) && end > 0 {
+        end -= 1;
+    }
+    OsStr::from_bytes(&bytes[..end])
+}
+
+/// Returns `name` if it has at most `most` bytes. Otherwise returns its beginning with its checksum, in at most `most`
+/// bytes.
+pub(crate) fn short_name(name: &OsStr, most: usize) -> OsString {
+    if name.len() <= most {
+        return name.to_os_string();
+    }
+    let checksum = format!(".{:08x}", crc32c(name.as_bytes()));
+    let mut short = beginning(name, most.saturating_sub(checksum.len())).to_os_string();
+    short.push(checksum);
+    short
 }
 
 /// Returns 64 random bits in hexadecimal. They come from the random keys of the standard library's hasher.
@@ -318,11 +343,25 @@ mod tests {
     }
 
     #[test]
+    fn long_names_are_cut_and_stay_different() {
+        let short = |name: &str| short_name(OsStr::new(name), 20).into_string().unwrap();
+        assert_eq!(short("twenty bytes are few"), "twenty bytes are few");
+        let names = ["a name of many bytes 1", "a name of many bytes 2", "a names éé of many bytes"].map(short);
+        assert_eq!(names.each_ref().map(String::len), [20, 20, 19]);
+        assert!(names[0].starts_with("a name of m.") && names[2].starts_with("a names é."), "{names:?}");
+        assert_ne!(names[0], names[1]);
+    }
+
+    #[test]
     fn only_own_temporary_names_count_as_leftovers() {
         let folder = folder("left");
         let left = temporary_name(OsStr::new("model.h5"));
         assert_eq!(target_of(&left), Some(OsStr::new("model.h5")));
         assert_eq!(target_of(&temporary_name(OsStr::from_bytes(&[b'x'; 255]))).unwrap().len(), NAME);
+        // byte 200 is the second byte of a character
+        let long = format!("x{}", "é".repeat(120));
+        let cut = target_of(&temporary_name(OsStr::new(&long))).unwrap().to_os_string();
+        assert_eq!(cut.to_str(), Some(&long[..NAME - 1]));
         let others = [".model.h5.tmp", "notes.tmp", ".0123456789abcdef.tmp", ".a.0123456789abcdeg.tmp", "a"];
         assert!(others.iter().all(|name| target_of(OsStr::new(name)).is_none()));
         fs::write(folder.join(&left), "").unwrap();

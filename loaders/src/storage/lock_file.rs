@@ -9,13 +9,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::environment;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::filesystem;
@@ -33,6 +35,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// Maximum length of a holder's description in bytes.
 const MOST: u64 = 4096;
+/// End of the name of a lock file next to an output.
+const ENDING: &str = ".trireme-lock";
 
 /// A locked file. Dropping it releases the lock.
 #[derive(Debug)]
@@ -119,9 +123,10 @@ impl LockFile {
     /// Locks a file next to `output`, which a command is about to write. The file is removed when the lock is dropped. A
     /// process that is waiting for it then notices that it has locked a removed file, and creates a new one.
     pub fn beside(output: &Path) -> Result<Self, LockError> {
+        let room = safe_create::LONGEST_NAME - 1 - ENDING.len();
         let mut name = OsString::from(".");
-        name.push(output.file_name().unwrap_or_default());
-        name.push(".trireme-lock");
+        name.push(safe_create::short_name(output.file_name().unwrap_or_default(), room));
+        name.push(ENDING);
         Self::take_as(&output.with_file_name(name), false, true)
     }
 
@@ -174,6 +179,12 @@ impl LockFile {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the path that the file has now, also after its folder was renamed. Returns `None` if it was removed.
+    pub fn current_path(&self) -> Option<PathBuf> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+        is_at(&self.file, &path).then_some(path)
     }
 
     /// Returns true if another process has replaced the file. Returns false if the file was removed.
@@ -235,9 +246,14 @@ fn try_lock(path: &Path, me: &Holder, everywhere: bool, steal: bool) -> Result<L
 
 fn refused(path: &Path) -> impl Fn(io::Error) -> LockError + Copy {
     move |source| {
-        let foreign = source.kind() == io::ErrorKind::PermissionDenied && fs::symlink_metadata(path).is_ok();
-        let more = "another user's command is running or was killed: wait until it ends, or choose another name";
-        let source = if foreign { io::Error::new(source.kind(), format!("{source}; {more}")) } else { source };
+        let denied = source.kind() == io::ErrorKind::PermissionDenied;
+        let other = "; another user's command is running or was killed: wait until it ends, or choose another name";
+        let more = match fs::symlink_metadata(path) {
+            Ok(about) if denied && about.uid() == geteuid().as_raw() => "; correct its permissions or its folder's",
+            Ok(_) if denied => other,
+            _ => "",
+        };
+        let source = if denied { io::Error::new(source.kind(), format!("{source}{more}")) } else { source };
         LockError::File { path: path.to_path_buf(), source }
     }
 }
@@ -433,10 +449,14 @@ mod tests {
     #[test]
     fn a_lock_beside_an_output_leaves_no_file() {
         let folder = folder("beside");
-        let path = folder.join(".table.csv.trireme-lock");
-        for left in [None, Some(Holder { process: 4_194_305, ..Holder::me() })] {
-            left.iter().for_each(|left| fs::write(&path, serde_json::to_vec(left).unwrap()).unwrap());
-            let lock = LockFile::beside(&folder.join("table.csv")).unwrap();
+        let lock_of = |name: &str| LockFile::beside(&folder.join(name)).unwrap().path().to_path_buf();
+        assert_eq!(lock_of("table.csv"), folder.join(".table.csv.trireme-lock"));
+        let longest = "x".repeat(safe_create::LONGEST_NAME);
+        for (name, left) in [("table.csv", false), ("table.csv", true), (&*longest, false), (&*longest, true)] {
+            let path = lock_of(name);
+            let killed = left.then(|| Holder { process: 4_194_305, ..Holder::me() });
+            killed.iter().for_each(|killed| fs::write(&path, serde_json::to_vec(killed).unwrap()).unwrap());
+            let lock = LockFile::beside(&folder.join(name)).unwrap();
             assert_eq!(lock.path(), path);
             assert_eq!(described_holder(&lock.file).unwrap().unwrap().process, std::process::id());
             drop(lock);
@@ -451,8 +471,9 @@ mod tests {
         let path = folder.join("lock");
         let lock = LockFile::take(&path, false).unwrap();
         lock.check().unwrap();
+        assert_eq!(lock.current_path(), path.canonicalize().ok());
         let thief = LockFile::replace(&path, Holder { host: "n2".into(), ..Holder::me() }, false).unwrap();
-        assert!(lock.is_lost() && !thief.is_lost());
+        assert!(lock.is_lost() && !thief.is_lost() && lock.current_path().is_none());
         assert_mentions(&lock.check().unwrap_err().to_string(), &[&path.display().to_string(), "another command"]);
         thief.check().unwrap();
         drop(lock);
@@ -500,6 +521,8 @@ mod tests {
         assert_mentions(&said(false), &["t.csv", "process 7", "wait", "another --out"]);
         assert_mentions(&said(true), &["process 7", "another --out", "remove .t.csv.trireme-lock"]);
         assert!(!said(false).contains("remove"), "{}", said(false));
+        let own = refused(&std::env::current_exe().unwrap())(io::ErrorKind::PermissionDenied.into()).to_string();
+        assert!(own.contains("permissions") && !own.contains("another user"), "{own}");
     }
 
     fn on(host: &str, boot: &str, job: Option<(&str, u64)>) -> Holder {

@@ -416,7 +416,9 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     let mut command = Command::new(this);
     // Passes the remembered copy of the environment to the child, because MPI may change the original at any time.
     command.env_clear().envs(environment::remember());
-    command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
+    // the name of the file may begin with a dash
+    command.arg("rewrite-model").args(options).arg("--").arg(path);
+    command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.output().map_err(not_started)?;
     if ended.status.success() {
         return Ok(copy);

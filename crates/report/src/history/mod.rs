@@ -215,7 +215,8 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String
 }
 
 /// Returns the folders of all runs below `root`, sorted by name, or only `root` if it is a run itself. Searches four
-/// levels of folders, but neither inside the folder of a run nor behind symbolic links.
+/// levels of folders, but not inside the folder of a run. Follows a symbolic link only if it leads to a run that has not
+/// been found without it.
 ///
 /// # Errors
 ///
@@ -223,7 +224,7 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String
 pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let read = |path: &Path| fs::read_dir(path).map_err(|source| Error::Read { path: path.into(), source });
     read(root)?;
-    let mut found = Vec::new();
+    let (mut found, mut links) = (Vec::new(), Vec::new());
     let mut open = vec![(root.to_path_buf(), 0)];
     while let Some((folder, depth)) = open.pop() {
         if folder.join(LOG).is_file() {
@@ -231,10 +232,18 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
             continue;
         }
         // Skip folders that cannot be read, for example folders of other users.
-        let entries = read(&folder).into_iter().flatten().flatten();
-        let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        open.extend(folders.map(|entry| (entry.path(), depth + 1)));
+        for entry in read(&folder).into_iter().flatten().flatten().filter(|_| depth < DEPTH) {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                open.push((entry.path(), depth + 1));
+            } else if kind.is_symlink() && entry.path().join(LOG).is_file() {
+                links.push(entry.path());
+            }
+        }
     }
+    let mut known: BTreeSet<PathBuf> = found.iter().flat_map(fs::canonicalize).collect();
+    links.sort();
+    found.extend(links.into_iter().filter(|link| fs::canonicalize(link).is_ok_and(|target| known.insert(target))));
     found.sort();
     Ok(found)
 }
@@ -347,6 +356,16 @@ mod tests {
             let text = read.map_or_else(|error| error.to_string(), |run| run.warnings()[0].clone());
             mentions(text, &[name, "FIFO"]);
         }
+        // The last two links lead to a run that is known already.
+        let elsewhere = root.with_extension("elsewhere");
+        fs::create_dir_all(&elsewhere).unwrap();
+        fs::write(elsewhere.join("metrics.jsonl"), "").unwrap();
+        let links = [("linked", &elsewhere), ("other", &elsewhere), ("sweep/latest", &run)];
+        links.iter().for_each(|(name, to)| std::os::unix::fs::symlink(to, root.join(name)).unwrap());
+        fs::remove_file(run.join("metrics.jsonl")).unwrap();
+        fs::write(run.join("metrics.jsonl"), "").unwrap();
+        assert_eq!(find(&root).unwrap(), [root.join("linked"), run]);
+        fs::remove_dir_all(&elsewhere).unwrap();
         let (data, misspelled) = (root.join("data"), root.join("dtaa"));
         let error = Run::open(&data).unwrap_err();
         assert!(matches!(&error, Error::NoRun(path) if *path == data), "{error}");

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use base::screen;
 use comm::Comm;
 use formats::checkpoint::ModelFile;
-use loaders::{Dataset, regular, safe_create};
+use loaders::{regular, safe_create};
 use report::{Eval, Event, write_whole};
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,7 @@ fn score_all<D: Device>(
     session.same_start((D::NAME, device.why_chosen()), &request.compared(command))?;
     let named = || {
         let data = request.data.clone().map_or_else(|| model::data(&request.model), Ok)?;
-        score::split_name(request, &data, &Dataset::open(&data)?.manifest)
+        score::split_name(request, &data, &score::open_data(request, &data)?.manifest)
     };
     let split = session.agree(named())?;
     let cores = score::divide_cores(device, session)?;

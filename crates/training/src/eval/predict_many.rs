@@ -12,13 +12,13 @@ use comm::Comm;
 use engine::Graph;
 use loaders::lock_file::{LockError, LockFile};
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, LabelKind, Split, on_threads, overwrite};
+use loaders::{Dataset, LabelKind, Split, folder_of, on_threads, overwrite};
 
 use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::graph;
 use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, NPY, features};
-use super::prediction_file::{Journal, Row, TableFormat, TableShape};
+use super::prediction_file::{Journal, LONGEST_NAME, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
 use super::score::{check_images, divide_cores, no_split, open_graph};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
@@ -298,7 +298,9 @@ fn lock_outputs(request: &ManyRequest, format: TableFormat) -> Result<Vec<LockFi
     let inputs: Vec<&Path> = request.images.iter().chain([&request.model.file]).map(PathBuf::as_path).collect();
     let table = (request.out.as_path(), "--out", format.content());
     let features = request.features.as_deref().map(|path| (path, "--features", &NPY));
-    if request.features.as_ref() == Some(&request.out) {
+    // the same file may be named in two ways, such as t.csv and ./t.csv
+    let whole = |path: &Path| Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?));
+    if request.features.as_deref().and_then(whole).is_some_and(|features| Some(features) == whole(&request.out)) {
         return Err(Error::Usage(format!(
             "--out and --features are the same file {}; choose another name for one of them",
             request.out.display()
@@ -306,6 +308,12 @@ fn lock_outputs(request: &ManyRequest, format: TableFormat) -> Result<Vec<LockFi
     }
     let mut locks = Vec::new();
     for (path, option, content) in [table].into_iter().chain(features) {
+        if path.file_name().is_some_and(|name| name.len() > LONGEST_NAME) {
+            return Err(Error::Usage(format!(
+                "{option} {}: the file name is longer than {LONGEST_NAME} bytes; choose a shorter name",
+                path.display()
+            )));
+        }
         overwrite::check(path, content, &inputs).map_err(Error::Usage)?;
         locks.push(LockFile::beside(path).map_err(|error| match error {
             LockError::File { path, source } => Error::File { action: "lock", path, source },

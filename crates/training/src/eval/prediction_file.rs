@@ -118,10 +118,16 @@ struct Head {
     features: usize,
 }
 
+/// End of the name that a file has while it is unfinished.
+const PARTIAL: &str = ".partial";
+
+/// Maximum number of bytes in the file name of an output. With [`PARTIAL`] these are 255, the limit of file systems.
+pub const LONGEST_NAME: usize = 255 - PARTIAL.len();
+
 /// Returns the name that the file has while it is unfinished.
 fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
+    name.push(PARTIAL);
     name.into()
 }
 

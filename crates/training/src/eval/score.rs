@@ -82,6 +82,16 @@ fn open_watched(session: &Session, request: &EvalRequest, copy: Option<&Path>) -
     opened
 }
 
+/// Opens a data set. If it does not exist and the user has not named it, the error explains where its name comes from.
+pub(super) fn open_data(request: &EvalRequest, data: &Path) -> Result<Dataset, Error> {
+    Dataset::open(data).map_err(|error| match request.recorded && matches!(error, loaders::Error::NoDataset { .. }) {
+        true => Error::Failed(format!(
+            "{error}. The model's recipe names this folder; if the data set is in another one now, name it with --data"
+        )),
+        false => error.into(),
+    })
+}
+
 /// Returns the split of the data set `data` to score.
 pub(super) fn split_name(request: &EvalRequest, data: &Path, manifest: &Manifest) -> Result<String, Error> {
     let named = |error| match (error, &request.split) {
@@ -107,7 +117,7 @@ fn open(request: &EvalRequest, copy: Option<&Path>, watch: &Watch) -> Result<Sco
     if request.recorded {
         notes.push(format!("data set: {}, from the model's recipe", original.display()));
     }
-    let dataset = Dataset::open(data)?;
+    let dataset = open_data(request, data)?;
     let split = dataset.split(&split_name(request, original, &dataset.manifest)?)?;
     if split.is_empty() {
         return Err(no_images(&split, "", original));

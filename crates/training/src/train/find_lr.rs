@@ -7,7 +7,8 @@ use backend::Backend;
 use engine::optim::schedule::{Exponential, ScheduleKind};
 use engine::optim::{Schedule, ScheduleSpec};
 use formats::checkpoint::Progress;
-use loaders::{Loader, replace, why};
+use loaders::safe_create::NewFile;
+use loaders::{Loader, folder_of, replace, why};
 use report::{RateSearch, Reporter, Suggestion};
 
 use super::step::Stepper;
@@ -30,6 +31,10 @@ pub fn find<B: Backend>(
     transport: TransportPlan<B>,
 ) -> Result<String, Error> {
     let session = context.session;
+    let picture = beside(&context.request.out);
+    // after the search, an error would lose its result
+    let checked = if session.is_root() { check_writable(&picture) } else { Ok(()) };
+    session.agree(checked.map_err(|source| lost(&picture, source)))?;
     run.schedule = ramp(&run, steps)?;
     let mut report = Reporter::silent();
     run.source.phases.keep_first();
@@ -44,18 +49,18 @@ pub fn find<B: Backend>(
     session.watch.set_ready(true);
     search.run_to(steps)?;
     let (run, found) = (&search.run, &search.found);
-    let picture = beside(&context.request.out);
     let written = match session.is_root() {
-        true => {
-            let folder = picture.parent().filter(|folder| !folder.as_os_str().is_empty());
-            folder
-                .map_or(Ok(()), std::fs::create_dir_all)
-                .and_then(|()| replace::replace(&picture, found.picture().as_bytes()).map_err(cause))
-        }
+        true => replace::replace(&picture, found.picture().as_bytes()).map_err(cause),
         false => Ok(()),
     };
     session.agree(written.map_err(|source| lost(&picture, source)))?;
     session.agree(told(run, found, &picture))
+}
+
+/// Creates the folder of the picture if it does not exist, and checks that a file can be written there.
+fn check_writable(picture: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder_of(picture))?;
+    NewFile::beside(picture).map(drop)
 }
 
 /// Returns the operating system's error inside a loader error.

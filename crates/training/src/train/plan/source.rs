@@ -240,15 +240,19 @@ pub fn digest(manifest: &Manifest) -> Result<String, Error> {
     serde_json::to_string_pretty(manifest).map_err(|e| Error::Failed(format!("dataset.json: {e}")))
 }
 
-/// Returns an error if the data set exists neither in `dir` nor in the recipe's folder (`beside`).
+/// Returns an error if the recipe names the data set and it does not exist. `dir` is its path, and `beside` its path next to the recipe,
+/// which is the same for an absolute path. `beside` is `None` if the data set exists or was given on the command line.
 pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
     let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
-    Err(Error::Usage(format!(
-        "data: there is no folder {} (relative to the recipe) and no {} (relative to the current directory); name the data set with \
-         --data",
-        beside.display(),
-        dir.display()
-    )))
+    let places = match beside == dir {
+        true => dir.display().to_string(),
+        false => format!(
+            "{} (relative to the recipe) and no {} (relative to the current directory)",
+            beside.display(),
+            dir.display()
+        ),
+    };
+    Err(Error::Usage(format!("data: there is no folder {places}; name the data set with --data")))
 }
 
 /// Returns an error if `preprocess` needs images of one size and the images of `split` have another size than `images`, the images of split

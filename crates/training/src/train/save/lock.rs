@@ -53,6 +53,11 @@ impl OutLock {
         fs::metadata(self.folder()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
+    /// Returns the path of the directory, also after it was renamed. Returns `None` if it was removed.
+    pub fn current_folder(&self) -> Option<PathBuf> {
+        self.0.current_path().map(|path| folder_of(&path).to_path_buf())
+    }
+
     fn folder(&self) -> &Path {
         folder_of(self.0.path())
     }

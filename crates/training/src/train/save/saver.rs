@@ -323,7 +323,8 @@ impl<'a, B: Backend> Saver<'a, B> {
             }
             // without the output directory, all later writes would fail too
             Err(error) if self.is_out_gone() => {
-                return Err(Error::OutputGone { source: Box::new(error) });
+                let moved = self.lock.and_then(OutLock::current_folder);
+                return Err(Error::OutputGone { source: Box::new(error), moved });
             }
             Err(error) => {
                 report.event(report::Checkpoint { error: Some(error.to_string()), ..event })?;
