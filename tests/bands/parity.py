@@ -48,7 +48,8 @@ def of_file(path, *options):
 
 
 def check(name, found, expected):
-    """Compares and counts one image. `found` is an array (H, W, C) or a message. `expected` is an array, or None if no other program reads it."""
+    """Compares and counts one image. `found` is an array (H, W, C) or a message. `expected` is an array, or None if no other program reads
+    the image."""
     if isinstance(found, str):
         assert len(found) > 20, found
         reason = found.splitlines()[-1].split(": ", 2)[-1]

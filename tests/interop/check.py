@@ -156,7 +156,7 @@ def check(trireme, folder, name, keras2):
     expected = probabilities(trireme, run_folder, pictures)
     ema = probabilities(trireme, run_folder, pictures, "--ema")
     if name == "resnet20":
-        assert np.abs(ema - expected).max() > 1e-4, "averages that are the weights prove nothing"
+        assert np.abs(ema - expected).max() > 1e-4, "the averages equal the weights, so they test nothing"
 
     def export(ending, to, *options, fails=False):
         file = run_folder / f"{name}.{ending}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-# network, image size, channels, transforms, steps
+# network: image size, channels, transforms
 NETWORKS = {
     "lenet": (28, 1, ["normalize"]),
     "lenet-caffe": (28, 1, ["normalize(0.5, 0.25)"]),

@@ -78,7 +78,7 @@ def check(out):
         assert abs(bins[0, 0] - tensor["gradient"]["least"]) <= abs(bins[0, 1] - bins[0, 0]), bins[0]
         assert abs(bins[-1, 1] - tensor["gradient"]["most"]) < 1e-6
     coded = [tensor["name"] for tensor in measured[0]["tensors"] if "zero_codes" in tensor]
-    assert coded, "a network whose tensors have no codes"
+    assert coded, "no tensor has codes"
     for event, got in zip(measured, scalars[f"zero_codes/{coded[0]}"], strict=True):
         share = next(tensor["zero_codes"] for tensor in event["tensors"] if tensor["name"] == coded[0])
         assert abs(got.value - share) < 1e-6 and 0 < share < 1

@@ -40,10 +40,15 @@ class Browser:
         os.close(theirs_in)
         os.close(theirs_out)
         self.events, self.session = [], None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ["Page", "Runtime", "Log", "Network"]:
-            self.call(f"{domain}.enable")
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ["Page", "Runtime", "Log", "Network"]:
+                self.call(f"{domain}.enable")
+        except (RuntimeError, OSError):
+            # the caller gets no browser that it could close
+            self.close()
+            raise
 
     def call(self, method, **params):
         self.number += 1

@@ -30,7 +30,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     println!("{recipe}: {losses:.3?}");
     assert!(losses.len() == 20 && losses.iter().all(|loss| loss.is_finite()), "{recipe}: {losses:?}");
     let scored = run(0, &["eval", &format!("{out}/model.h5"), "--data", &data]).succeeded();
-    assert!(scored.stdout.contains('8'), "{recipe}: {}", scored.stdout);
+    assert!(scored.stdout.contains(", 8 images"), "{recipe}: {}", scored.stdout);
 }
 
 /// Tests all these recipes, or those in the environment variable RECIPES=name,name.

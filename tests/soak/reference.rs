@@ -41,7 +41,7 @@ impl Reference {
     }
 
     pub fn size(&self) -> String {
-        let of = |event: &str| self.lines.keys().filter(|(name, _)| name == event).count();
+        let of = |event: &str| self.lines.keys().filter(|(name, _)| name.starts_with(event)).count();
         format!("{} steps, {} scores, {} checkpoints", of("step"), of("eval"), self.states.len())
     }
 
@@ -95,14 +95,17 @@ fn lines(out: &str) -> impl Iterator<Item = ((String, u64), String)> {
     all.filter_map(|line| content(&line)).collect::<Vec<_>>().into_iter()
 }
 
-/// Returns the computed values in the line of a step or a score. Returns `None` for other lines.
+/// Returns the event, the step and the computed values in the line of a step or a score. Returns `None` for other lines.
 pub fn content(line: &Value) -> Option<((String, u64), String)> {
-    let kept = match line["event"].as_str()? {
+    let event = line["event"].as_str()?;
+    let kept = match event {
         "step" => json!([line["epoch"], line["loss"], line["top1"], line["lr"], line["samples"]]),
         "eval" => json!([line["epoch"], line["split"], line["loss"], line["top1"], line["top5"], line["count"]]),
         _ => return None,
     };
-    Some(((line["event"].as_str()?.to_string(), line["step"].as_u64()?), kept.to_string()))
+    // with `ema.decay` a step has two scores, and they must not replace each other in the reference
+    let event = if line["ema"] == true { "eval of averages" } else { event };
+    Some(((event.to_string(), line["step"].as_u64()?), kept.to_string()))
 }
 
 fn checkpoints(out: &str) -> Vec<PathBuf> {
@@ -129,4 +132,10 @@ fn digest(crc: u32, tensors: &[Tensor]) -> u32 {
         let crc = crc32c_append(crc, format!("{name}{shape:?}").as_bytes());
         values.iter().fold(crc, |crc, value| crc32c_append(crc, &value.to_le_bytes()))
     })
+}
+
+#[test]
+fn scores_of_weights_and_of_averages_are_different_lines() {
+    let key = |ema: bool| content(&json!({"event": "eval", "step": 5, "top1": 0.5, "ema": ema})).expect("a score").0;
+    assert_ne!(key(false), key(true));
 }
