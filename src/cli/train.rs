@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use recipe::{Changes, keys};
 use report::Verbosity;
 use training::launch;
-use training::train::plan::request::TrainRequest;
+use training::train::plan::request::{ResumeFrom, TrainRequest};
 use training::train::save::folder;
 
 use super::output::{Failure, print};
@@ -51,7 +51,7 @@ pub struct Args {
     /// Resume from this checkpoint. With `auto`, resume from the newest complete checkpoint under --out, or start a new
     /// run if there is none. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
-    pub resume: Option<Resume>,
+    pub resume: Option<ResumeFrom>,
     /// Continue for more epochs than planned, given by --set epochs=N. The schedules cosine, polynomial and one_cycle
     /// are stretched from the checkpoint to N, others stay the same. Not for runs with a length in steps
     #[arg(long, requires = "resume")]
@@ -108,19 +108,6 @@ pub struct Args {
     pub quiet: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resume {
-    /// The newest checkpoint in the output folder or, without one, the beginning.
-    Auto,
-    From(PathBuf),
-}
-
-impl From<&str> for Resume {
-    fn from(text: &str) -> Self {
-        if text.eq_ignore_ascii_case("auto") { Resume::Auto } else { Resume::From(text.into()) }
-    }
-}
-
 impl Args {
     /// Returns all changes to the recipe for [`recipe::Recipe::load`], including `--data` and `--loader-threads`.
     pub fn sets(&self) -> Vec<String> {
@@ -151,11 +138,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         recipe: args.recipe.clone(),
         changes: Changes { sets: args.sets(), unsets: args.unset.clone() },
         out: args.out(),
-        resume: args.resume == Some(Resume::Auto),
-        resume_from: match &args.resume {
-            Some(Resume::From(file)) => Some(file.clone()),
-            _ => None,
-        },
+        resume: args.resume.clone(),
         extend_epochs: args.extend_epochs,
         steal_lock: args.steal_lock,
         device: args.device.0,
@@ -215,9 +198,9 @@ mod tests {
         assert_eq!(sets[0], "epochs=1");
         let table: toml::Table = sets[1].parse().unwrap();
         assert_eq!(table["data"].as_str(), Some("it's \"2012\""));
-        assert_eq!(args.resume, Some(Resume::Auto));
-        assert_eq!(parse(&["a.toml", "--resume", "Auto"]).resume, Some(Resume::Auto));
-        assert_eq!(parse(&["a.toml", "--resume", "c.h5"]).resume, Some(Resume::From("c.h5".into())));
+        assert_eq!(args.resume, Some(ResumeFrom::Newest));
+        assert_eq!(parse(&["a.toml", "--resume", "Auto"]).resume, Some(ResumeFrom::Newest));
+        assert_eq!(parse(&["a.toml", "--resume", "c.h5"]).resume, Some(ResumeFrom::File("c.h5".into())));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
   bench.py TRIREME [--rounds 3] [--seconds 6] [--only NAME,...]
 
-A ratio is the median of the ratios of all rounds. Memory is the peak resident set. The row with two ranks needs `mpirun`.
+A ratio is the median of the ratios of all rounds. Memory is anonymous and shared memory after the last step, without mapped files. The row
+with two ranks needs `mpirun`.
 """
 import argparse
 import datetime

@@ -12,7 +12,7 @@ use recipe::Changes;
 use report::Verbosity;
 use training::device::{Device, DeviceChoice, DeviceSettings};
 use training::train;
-use training::train::plan::request::TrainRequest;
+use training::train::plan::request::{ResumeFrom, TrainRequest};
 
 use support::bands::{At, images};
 use support::program::{PATIENCE, ProgramOutput, events, on_ranks, start};
@@ -54,8 +54,7 @@ fn worker() {
         recipe: recipe.into(),
         changes: Changes { sets: sets.to_vec(), ..Changes::default() },
         out: out.into(),
-        resume: resume == "resume",
-        resume_from: None,
+        resume: (resume == "resume").then_some(ResumeFrom::Newest),
         extend_epochs: false,
         steal_lock: false,
         device: DeviceChoice::Auto,

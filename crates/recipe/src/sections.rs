@@ -131,7 +131,7 @@ section! {
         default bucket_mb: f64 = 4.0, in Range::Positive;
         /// GPU: how gradients reach the other ranks. CUDA-aware MPI, copies in host memory, or NCCL.
         default path: TransportSetting = TransportSetting::Auto => changeable;
-        /// Whether gradients are reduced during the backward pass. "auto": if every rank has an idle CPU core.
+        /// Whether gradients are summed during the backward pass. "auto": on GPUs, and on CPUs if every rank has an idle core.
         default overlap: Overlap = Overlap::Auto => changeable;
         /// Whether the part of a gradient that encoding lost is added to the gradient of the next step.
         optional error_feedback: bool = false;
@@ -318,7 +318,8 @@ section! {
         default seed: u64 = 1;
         /// Images per step over all ranks.
         required batch: usize, in Range::AtLeast(1.0);
-        /// Number of logical parts of each batch, at least the number of ranks.
+        /// Number of logical parts of each batch, at least the number of ranks. Runs on different numbers of ranks have equal results only
+        /// with equal workers.
         absent workers: usize = "the number of ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all are shuffled together, or each worker shuffles k shards at a time.
         default shuffle: Parsed<ShuffleSetting> = Parsed::new("full", ShuffleSetting(Shuffle::Full));

@@ -115,8 +115,11 @@ fn open_device<D: Device>(
 /// directory has no lock file, it is locked later, once it is certain that a run wrote it.
 fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
     check_resumed(request)?;
-    let resumes = request.resume || request.resume_from.is_some();
-    if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
+    if request.resume.is_some() && !request.dry_run {
+        OutLock::take_if_there(&request.out, request.steal_lock)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Plans a run with a single rank, possibly before MPI is up.
@@ -214,30 +217,30 @@ fn start<B: Backend>(
     let warnings: Vec<String> = warnings.collect();
     // a resumed run gets its weights from the checkpoint instead
     session.watch.set_activity(Activity::Reading);
-    let begin = if resume.is_none() { initial_weights::prepare(session, &run)? } else { None };
+    let initial = if resume.is_none() { initial_weights::prepare(session, &run)? } else { None };
     session.watch.set_activity(Activity::Starting);
     if request.dry_run {
         warnings.iter().filter(|_| session.is_root()).for_each(|warning| screen::say(warning));
-        let table = begin.map_or_else(String::new, |begin| begin.table());
+        let table = initial.map_or_else(String::new, |initial| initial.table());
         return session.is_root().then(|| describe::dry_run(&run, &table)).transpose();
     }
     session.notes.extend(warnings);
     let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
     let overlap = session.comm.all(OVERLAP, overlap)?;
     if request.find_lr.is_some() {
-        return search(session, run, begin, invocation, TransportPlace { overlap, no_nccl });
+        return search(session, run, initial, invocation, TransportPlace { overlap, no_nccl });
     }
     if let Some(text) = finished_message(session, &run, request, resume.as_ref())? {
         return Ok(session.is_root().then_some(text));
     }
-    session.notes.extend(begin.iter().flat_map(InitialWeights::notes));
+    session.notes.extend(initial.iter().flat_map(InitialWeights::notes));
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let Output { lock, logged, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let (at, note) = match resume {
         Some(resume) => restore_run(session, &mut run, resume, &request.out)?,
-        None => (start_new_run(session, &mut run, begin)?, None),
+        None => (start_new_run(session, &mut run, initial)?, None),
     };
     let at = Progress { teacher, ..at };
     note.iter().for_each(|note| report.note(note));
@@ -268,7 +271,7 @@ struct TransportPlace {
 fn search<B: Backend>(
     session: &mut Session,
     mut run: Run<B>,
-    begin: Option<InitialWeights>,
+    initial: Option<InitialWeights>,
     invocation: Invocation<'_>,
     place: TransportPlace,
 ) -> Result<Option<String>, Error> {
@@ -276,7 +279,7 @@ fn search<B: Backend>(
     if session.is_root() {
         session.notes.iter().for_each(|note| screen::say(note));
     }
-    weights(session, &mut run, begin)?;
+    weights(session, &mut run, initial)?;
     // staged needs no test sums. A test in device memory would create a file in OUT, which the search must not change
     run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.no_nccl.as_deref())?;
@@ -293,7 +296,7 @@ fn finished_message<B: Backend>(
     request: &TrainRequest,
     resume: Option<&Resume>,
 ) -> Result<Option<String>, Error> {
-    let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
+    let Some(resume) = resume.filter(|_| request.resumes_newest()) else { return Ok(None) };
     let at = &resume.head.progress;
     let (last, more) = match scoring::over(&run.recipe, at) {
         Some(ending) => (at.step, ending.cure()),
@@ -303,7 +306,7 @@ fn finished_message<B: Backend>(
             (run.last_step(request.max_steps), more)
         }
     };
-    let told = session.is_root().then(|| folder::told(&request.out, &resume.head, last, more));
+    let told = session.is_root().then(|| folder::finished_message(&request.out, &resume.head, last, more));
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 
@@ -434,7 +437,7 @@ const CURE: &str = "name a file in the folder checkpoints of a run, or write `au
 /// Returns an error if `--resume` does not name a file. If it names a directory, the error suggests the newest checkpoint in it. If nothing
 /// has this name, the error suggests the newest checkpoint in `--out`. Only the rank that reads the file calls this.
 pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
-    let Some(path) = &request.resume_from else { return Ok(()) };
+    let Some(path) = request.checkpoint() else { return Ok(()) };
     let what = match path.metadata() {
         Ok(about) if !about.is_dir() => return Ok(()),
         Ok(_) => match newest(path).as_str() {
@@ -459,9 +462,9 @@ fn newest(run: &Path) -> String {
 pub fn start_new_run<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
-    begin: Option<InitialWeights>,
+    initial: Option<InitialWeights>,
 ) -> Result<Progress, Error> {
-    weights(session, run, begin)?;
+    weights(session, run, initial)?;
     Ok(Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() })
 }
 
@@ -477,8 +480,8 @@ pub fn restore_run<B: Backend>(
 }
 
 /// Replaces random weights by weights from the network's file, then by those that `[init]` requests. Collective.
-pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<InitialWeights>) -> Result<(), Error> {
+pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, initial: Option<InitialWeights>) -> Result<(), Error> {
     define::begin(session, run)?;
-    begin.map_or(Ok(()), |begin| begin.apply(session, run))?;
+    initial.map_or(Ok(()), |initial| initial.apply(session, run))?;
     run.recipe.init.whiten.clone().map_or(Ok(()), |layer| whiten::apply(session, run, &layer))
 }

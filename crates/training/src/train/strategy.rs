@@ -70,9 +70,8 @@ pub trait Strategy<B: Backend> {
     }
 }
 
-// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always have the same
-// model, so there is nothing else to synchronise.
-
+/// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always have the same
+/// model, so there is nothing else to synchronise.
 #[derive(Clone, Copy, Debug)]
 pub struct Allreduce;
 
@@ -86,11 +85,8 @@ impl<B: Backend> Strategy<B> for Allreduce {
     }
 }
 
-// Computes means over the ranks, and exchanges a rank's own model with the synchronised model. Each rank has its own running statistics of
-// batch norm. The synchronised model has the statistics of all ranks together.
-
-/// Memory for a rank's own weights and running statistics while the graph has the synchronised model. It is allocated before the first
-/// step, so that missing memory is reported at the start.
+/// Memory for a rank's own weights and running statistics while the graph has the synchronised model, which has the running statistics of
+/// all ranks together. It is allocated before the first step, so that missing memory is reported at the start.
 pub struct OwnModel<B: Backend> {
     pub weights: Arena<B>,
     running: Vec<f32>,
@@ -191,11 +187,10 @@ fn copy<B: Backend>(backend: &B, to: &mut Arena<B>, from: &Arena<B>) -> Result<(
     to.buckets.iter_mut().zip(&from.buckets).try_for_each(|(to, from)| backend.copy(to, from))
 }
 
-// Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4). The
-// ranks have parameters x_i, and they share a centre c. The first step and every tau-th step after it synchronises: x_i <- (update of x_i)
-// - alpha (x_i - c) and c <- c + alpha sum_i (x_i - c), where x_i - c is the difference before the step. Each rank keeps its own optimizer
-// state. With Nesterov's momentum this is EAMSGD. The synchronised model is the centre.
-
+/// Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4). The
+/// ranks have parameters `x_i`, and they share a centre `c`. The first step and every tau-th step after it synchronises:
+/// `x_i <- (update of x_i) - alpha (x_i - c)` and `c <- c + alpha sum_i (x_i - c)`, where `x_i - c` is the difference before the step. Each
+/// rank keeps its own optimizer state. With Nesterov's momentum this is EAMSGD. The synchronised model is the centre.
 pub struct Easgd<B: Backend> {
     /// Period tau: the first step and every tau-th step after it synchronises.
     period: u64,
@@ -279,10 +274,9 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
     }
 }
 
-// Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the means of their parameters and optimizer state. Because
-// the state is averaged too, convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817). With SGD, whose update is
-// linear in the gradient, without clipping, and with the same number of images on every rank, `local(1)` equals allreduce up to rounding.
-
+/// Local SGD, `sync = "local(H)"`: after every H-th step all ranks continue with the means of their parameters and optimizer state. Because
+/// the state is averaged too, convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817). With SGD, whose update is
+/// linear in the gradient, without clipping, and with the same number of images on every rank, `local(1)` equals allreduce up to rounding.
 pub struct LocalSgd {
     /// Period H: the ranks synchronise after every H-th step.
     pub period: u64,

@@ -10,16 +10,29 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::train::observe::watch;
 
+/// The checkpoint from which a run resumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResumeFrom {
+    /// The newest checkpoint in the output folder. If there is none, a new run starts.
+    Newest,
+    File(PathBuf),
+}
+
+impl From<&str> for ResumeFrom {
+    /// Reads the value of `--resume`.
+    fn from(text: &str) -> Self {
+        if text.eq_ignore_ascii_case("auto") { Self::Newest } else { Self::File(text.into()) }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct TrainRequest {
     pub recipe: PathBuf,
     /// Changes to the recipe from the command line.
     pub changes: Changes,
     pub out: PathBuf,
-    /// True if the run resumes from the newest checkpoint, if there is one.
-    pub resume: bool,
-    /// A specific checkpoint to resume from, instead of the newest one.
-    pub resume_from: Option<PathBuf>,
+    /// `None` starts a new run.
+    pub resume: Option<ResumeFrom>,
     /// True if a resumed run may have more epochs than before.
     pub extend_epochs: bool,
     /// True if the output directory may be taken from a run on another host that cannot be checked.
@@ -47,6 +60,19 @@ pub struct TrainRequest {
 }
 
 impl TrainRequest {
+    /// Returns the checkpoint that `--resume PATH` names.
+    pub fn checkpoint(&self) -> Option<&PathBuf> {
+        match &self.resume {
+            Some(ResumeFrom::File(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Returns true for `--resume auto`.
+    pub fn resumes_newest(&self) -> bool {
+        self.resume == Some(ResumeFrom::Newest)
+    }
+
     /// Returns the options that must be equal on all ranks, one per line. Decide for each new option whether it belongs here.
     pub fn compared(&self) -> String {
         let Self {
@@ -61,7 +87,6 @@ impl TrainRequest {
             device: _,
             share_gpu,
             resume,
-            resume_from,
             extend_epochs,
             max_steps,
             find_lr,
@@ -77,10 +102,10 @@ impl TrainRequest {
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
         // only whether they are given must be equal, because every node may use a different path
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
-        let resume = match (resume, resume_from) {
-            (true, _) => "auto",
-            (false, Some(_)) => "a file",
-            (false, None) => "not given",
+        let resume = match resume {
+            Some(ResumeFrom::Newest) => "auto",
+            Some(ResumeFrom::File(_)) => "a file",
+            None => "not given",
         };
         let (dry_run, share_gpu) = (given(*dry_run), given(*share_gpu));
         let (extend, most, find) = (given(*extend_epochs), number(*max_steps), number(*find_lr));
@@ -92,7 +117,7 @@ impl TrainRequest {
 
     /// Returns an error if a path is not valid UTF-8. metrics.jsonl and checkpoints contain these paths as UTF-8.
     pub fn check_names(&self) -> Result<(), Error> {
-        let (out, resume, stage) = (Some(&self.out), self.resume_from.as_ref(), self.stage.as_ref());
+        let (out, resume, stage) = (Some(&self.out), self.checkpoint(), self.stage.as_ref());
         let named = [("--out", out), ("--resume", resume), ("--stage", stage), ("--trace", self.trace.as_ref())];
         match named
             .into_iter()

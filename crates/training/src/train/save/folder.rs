@@ -138,7 +138,7 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
             "has continued without {}, which was put aside when the run was resumed from an earlier step; choose another --out",
             head.path.display()
         ),
-        None if busy(out) && !request.resume => {
+        None if busy(out) && !request.resumes_newest() => {
             "is not empty; choose another --out, remove this folder, or continue with --resume auto".into()
         }
         // the search for the newest checkpoint has found none
@@ -221,7 +221,7 @@ const TAIL: u64 = 65_536;
 
 /// Returns the message for a finished run, or `None` if the run can continue. A run is finished if its checkpoint is at step `last`, its
 /// model is written, and its log ends with the end event. `more` says how to continue the run. Changes no file.
-pub fn told(out: &Path, head: &Head, last: u64, more: &str) -> Option<String> {
+pub fn finished_message(out: &Path, head: &Head, last: u64, more: &str) -> Option<String> {
     let step = head.progress.step;
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {

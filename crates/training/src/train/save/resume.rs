@@ -53,12 +53,12 @@ pub struct Resume {
 /// Finds the requested checkpoint: the newest good one in OUT, or the given file. Returns `None` if no checkpoint is
 /// requested, and for `--resume auto` if OUT has none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
-    if let Some(path) = &request.resume_from {
+    if let Some(path) = request.checkpoint() {
         let state = read_found(path).map_err(|error| explained(path, error))?;
         return Ok(Some(Resume::new(path.clone(), state, Vec::new())));
     }
     let folder = request.out.join("checkpoints");
-    if !request.resume || !folder.exists() {
+    if !request.resumes_newest() || !folder.exists() {
         return Ok(None);
     }
     let unreadable = Error::file("list", &folder);
