@@ -147,11 +147,13 @@ impl Session {
     }
 
     /// Divides the cores of each node among its ranks, and returns the number of cores for this rank. Adds a note if
-    /// ranks are bound to the same core.
+    /// ranks are bound to the same core. Tells the watchdog which ranks are on this node.
     pub fn cores(&mut self) -> Result<usize, Error> {
         let own = cores::Mask::of_process(&self.world.host);
         let masks = self.comm.gather_all("exchange of core masks", &own)?;
         let cores = cores::share(&masks, self.world.rank);
+        let here = |rank: &usize| *rank != self.world.rank && masks[*rank].host == own.host;
+        self.watch.set_neighbours((0..masks.len()).filter(here).collect());
         self.notes.extend(cores::bound_by_openmp(comm::launcher::variable));
         self.notes.extend(cores::warning(&masks).or_else(|| cores::unused(&masks, &self.world.host)));
         Ok(cores)

@@ -7,6 +7,7 @@
 //! system hangs. `verdict` has the rules and messages.
 
 mod activity;
+mod peers;
 mod status_files;
 mod verdict;
 
@@ -19,8 +20,9 @@ use std::time::{Duration, Instant};
 pub use activity::Activity;
 use base::{lock, screen};
 use comm::{Comm, network};
+use peers::Peers;
 pub use status_files::remove_old_status_files;
-use status_files::{Peer, Status, StatusFiles};
+use status_files::{Status, StatusFiles};
 use verdict::Verdict;
 
 /// Handle to a rank's watchdog. Clones share the same watchdog. The default value has no watchdog.
@@ -34,6 +36,8 @@ struct Shared {
     activity: Mutex<(Activity, Instant)>,
     /// Node and GPU of this rank. Empty until the rank has opened a GPU.
     place: OnceLock<String>,
+    /// The other ranks on this host. Empty until all ranks have exchanged their hosts.
+    neighbours: OnceLock<Vec<usize>>,
     /// True if all ranks have read their files and planned.
     ready: AtomicBool,
     /// True if the first step is done.
@@ -46,7 +50,7 @@ struct Shared {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// True if the status thread should read the other ranks' statuses.
     reads_peers: AtomicBool,
-    peers: Mutex<Vec<Peer>>,
+    peers: Mutex<Peers>,
     ended: Mutex<bool>,
     end: Condvar,
 }
@@ -64,6 +68,7 @@ impl Watch {
             started: Instant::now(),
             activity: Mutex::new((Activity::Reading, Instant::now())),
             place: OnceLock::new(),
+            neighbours: OnceLock::new(),
             ready: AtomicBool::new(false),
             stepped: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -86,8 +91,9 @@ impl Watch {
     /// call.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| shared.status_files.get().is_none()) else { return };
-        let status_files = StatusFiles::new(out, rank);
-        *lock(&shared.peers) = vec![Peer::without_status(Instant::now()); ranks];
+        let neighbours = shared.neighbours.get().map_or(&[][..], Vec::as_slice);
+        let status_files = StatusFiles::new(out, rank, neighbours);
+        *lock(&shared.peers) = Peers::without_statuses(ranks);
         if shared.status_files.set(status_files).is_ok() {
             let writer = shared.clone();
             // if the thread cannot start, the other ranks report that this rank gives no sign of life
@@ -105,6 +111,11 @@ impl Watch {
 
     pub fn set_place(&self, place: String) {
         self.0.iter().for_each(|shared| drop(shared.place.set(place.clone())));
+    }
+
+    /// Records the other ranks on this rank's host.
+    pub fn set_neighbours(&self, ranks: Vec<usize>) {
+        self.0.iter().for_each(|shared| drop(shared.neighbours.set(ranks.clone())));
     }
 
     /// Returns node and GPU of this rank, if it has one.
@@ -136,8 +147,7 @@ impl Watch {
     /// operation for at least `long`, unless the run stops on request. Returns `None` otherwise.
     pub fn lost(&self, long: Duration) -> Option<String> {
         let shared = self.0.as_ref()?;
-        let ranks = lock(&shared.peers).len();
-        let gone: Vec<String> = shared.status_files.get().map_or(Vec::new(), |status_files| status_files.gone(ranks));
+        let gone = shared.status_files.get().map_or(Vec::new(), StatusFiles::gone);
         if !gone.is_empty() {
             return Some(format!("{} gone, so the run ends", verdict::all(&gone)));
         }
@@ -244,15 +254,10 @@ fn share_status(shared: &Shared) {
     let mut beat = 0;
     loop {
         beat += 1;
-        status_files.write(Status { beat, ..shared.status() });
+        let me = Status { beat, ..shared.status() };
+        status_files.write(&me);
         if shared.reads_peers.load(Ordering::Relaxed) {
-            let ranks = lock(&shared.peers).len();
-            for rank in 0..ranks {
-                // reads without the lock, because the file system may hang
-                if let Some(status) = status_files.read(rank) {
-                    lock(&shared.peers)[rank].update(status, Instant::now());
-                }
-            }
+            Peers::read(&shared.peers, status_files, &me, 3 * shared.limits.period());
         }
         if !shared.sleep(shared.limits.period()) {
             return;
@@ -312,7 +317,7 @@ fn watch(shared: &Arc<Shared>) {
             continue;
         }
         let advice = tested.as_ref().and_then(Option::as_deref);
-        let blind = me.inside && !alone && lock(&shared.peers).is_empty();
+        let blind = me.inside && !alone && lock(&shared.peers).all.is_empty();
         let ready = shared.ready.load(Ordering::Relaxed);
         let longest = |limit: Duration| match blind {
             true => verdict::longest_wait(limit, ready, worked),
@@ -359,8 +364,9 @@ fn judge(
     }
     let rank = shared.comm.known().map(|world| world.rank);
     let peers = lock(&shared.peers);
-    match rank.filter(|_| !peers.is_empty()) {
-        Some(rank) => verdict::among(me, rank, &peers, limit, advice),
+    match rank.filter(|_| !peers.all.is_empty()) {
+        Some(_) if peers.are_reported(limit / 2) => None,
+        Some(rank) => verdict::among(me, rank, &peers.all, limit, advice),
         None => verdict::unknown(me, longest, advice),
     }
 }

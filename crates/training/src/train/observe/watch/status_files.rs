@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::OnceLock;
 
 use loaders::safe_create;
 use serde::{Deserialize, Serialize};
@@ -25,14 +25,23 @@ const LAST: &str = "last-words";
 
 pub struct StatusFiles {
     folder: PathBuf,
-    rank: usize,
+    pub(super) rank: usize,
     pub(super) host: String,
+    neighbours: Vec<Neighbour>,
+}
+
+/// Another rank on this host.
+struct Neighbour {
+    rank: usize,
+    /// Its status when this rank first looked for its process. Its process number does not change.
+    status: OnceLock<Status>,
 }
 
 impl StatusFiles {
-    /// Creates the directory for the status files in `out`.
-    pub fn new(out: &Path, rank: usize) -> Self {
-        let status_files = Self { folder: folder(out), rank, host: host() };
+    /// Creates the directory for the status files in `out`. `neighbours` are the other ranks on this host.
+    pub fn new(out: &Path, rank: usize, neighbours: &[usize]) -> Self {
+        let neighbours = neighbours.iter().map(|&rank| Neighbour { rank, status: OnceLock::new() }).collect();
+        let status_files = Self { folder: folder(out), rank, host: host(), neighbours };
         // if the directory is a link, this would write files to another folder
         if is_link(&status_files.folder) {
             let _ = fs::remove_file(&status_files.folder);
@@ -46,10 +55,10 @@ impl StatusFiles {
     }
 
     /// Overwrites this rank's status.
-    pub fn write(&self, status: Status) {
-        let few = |all: BTreeSet<IpAddr>| all.into_iter().take(ADDRESSES).collect();
-        let (own, silent) = (few(status.own_addresses), few(status.silent_addresses));
-        let status = Status { host: self.host.clone(), own_addresses: own, silent_addresses: silent, ..status };
+    pub fn write(&self, status: &Status) {
+        let few = |all: &BTreeSet<IpAddr>| all.iter().copied().take(ADDRESSES).collect();
+        let (own_addresses, silent_addresses) = (few(&status.own_addresses), few(&status.silent_addresses));
+        let status = Status { host: self.host.clone(), own_addresses, silent_addresses, ..status.clone() };
         let Ok(mut line) = serde_json::to_vec(&status) else { return };
         line.resize(LENGTH - 1, b' ');
         line.push(b'\n');
@@ -63,11 +72,16 @@ impl StatusFiles {
         serde_json::from_slice(&fs::read(self.file(rank)).ok()?).ok()
     }
 
-    /// Lists the ranks on this host that have no process any more. `ranks` is the number of all ranks.
-    pub fn gone(&self, ranks: usize) -> Vec<String> {
-        let others = (0..ranks).filter(|rank| *rank != self.rank);
-        let here =
-            others.filter_map(|rank| Some((rank, self.read(rank)?))).filter(|(_, status)| status.host == self.host);
+    /// Lists the ranks on this host that have no process any more. Reads a file only once per rank while its process
+    /// exists, because all ranks of a large run call this repeatedly after SIGTERM.
+    pub fn gone(&self) -> Vec<String> {
+        let known = self.neighbours.iter().filter_map(|Neighbour { rank, status }| {
+            if status.get().is_none() {
+                let _ = status.set(self.read(*rank)?);
+            }
+            Some((*rank, status.get()?))
+        });
+        let here = known.filter(|(_, status)| status.host == self.host);
         // a rank that ends regularly removes its file before its process ends, perhaps after this rank has read the file
         let gone = here.filter(|(rank, status)| !runs(status.pid) && self.read(*rank).is_some());
         gone.map(|(rank, status)| format!("rank {rank} on {} (process {})", status.host, status.pid)).collect()
@@ -179,34 +193,23 @@ impl Status {
         if self.inside { self.operation_s } else { self.activity_s.min(self.operation_s) }
     }
 
+    /// Returns true if this rank reports a wait, so that the rank with the status `other` stays silent. Both ranks are
+    /// given by their numbers. Of the ranks that wait in an operation, the rank with the earliest operation reports,
+    /// because the others are further ahead. If operations are equal, the lowest rank reports. If no rank waits in an
+    /// operation, the lowest rank that waits for files or a device reports.
+    pub(super) fn reports_before(&self, rank: usize, other: &Status, other_rank: usize) -> bool {
+        match other.inside {
+            true => self.inside && (self.operation, rank) < (other.operation, other_rank),
+            false => self.inside || (rank < other_rank && self.waiting),
+        }
+    }
+
     /// Describes the last known activity of this rank.
     pub(super) fn last(&self) -> String {
         let still = self.still();
         match self.inside {
             true => format!("is in \"{}\" (operation {}) for {still:.0} s", self.name, self.operation),
             false => format!("{} for {still:.0} s", self.activity),
-        }
-    }
-}
-
-/// Another rank, as known to this rank.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    pub(super) status: Option<Status>,
-    /// Time when its last new status was read. Without any status, the time when this rank first looked for one.
-    pub(super) last_change: Instant,
-}
-
-impl Peer {
-    /// Creates the state for a rank of which no status was read yet.
-    pub fn without_status(now: Instant) -> Self {
-        Self { status: None, last_change: now }
-    }
-
-    /// Stores a status. Only a status with a new `beat` counts as a sign of life.
-    pub fn update(&mut self, status: Status, now: Instant) {
-        if self.status.as_ref().is_none_or(|old| old.beat != status.beat) {
-            *self = Self { status: Some(status), last_change: now };
         }
     }
 }
@@ -227,7 +230,7 @@ mod tests {
         }
         remove_old_status_files(&out);
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
-        let (zero, one) = (StatusFiles::new(&out, 0), StatusFiles::new(&out, 1));
+        let (zero, one) = (StatusFiles::new(&out, 0, &[1]), StatusFiles::new(&out, 1, &[0]));
         assert!(zero.read(1).is_none());
         let many: BTreeSet<IpAddr> = (0..100u128).map(|i| IpAddr::from((u128::MAX - i).to_be_bytes())).collect();
         let long = Status {
@@ -238,26 +241,27 @@ mod tests {
             silent_addresses: many,
             ..Status::default()
         };
-        one.write(long.clone());
+        one.write(&long);
         // a shorter line completely replaces a longer one, because the length of the file is fixed
-        one.write(Status { beat: 8, activity: "computes step 3".into(), ..long });
+        one.write(&Status { beat: 8, activity: "computes step 3".into(), ..long });
         let read = zero.read(1).unwrap();
         assert_eq!((read.beat, read.activity.as_str(), read.silent_addresses.len()), (8, "computes step 3", ADDRESSES));
         assert_eq!(fs::metadata(out.join(".ranks/1")).unwrap().len(), LENGTH as u64);
         // an incomplete file counts as a missing status
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();
         assert!(zero.read(1).is_none());
-        zero.write(Status { pid: std::process::id(), ..Status::default() });
+        zero.write(&Status { pid: std::process::id(), ..Status::default() });
         // the process has ended but its parent has not waited for it yet
         let mut ended = std::process::Command::new("true").spawn().unwrap();
-        assert_eq!(one.gone(2), Vec::<String>::new());
-        zero.write(Status { pid: ended.id(), ..Status::default() });
-        while one.gone(2).is_empty() {
+        assert_eq!(one.gone(), Vec::<String>::new());
+        zero.write(&Status { pid: ended.id(), ..Status::default() });
+        let one = StatusFiles::new(&out, 1, &[0]);
+        while one.gone().is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert!(one.gone(2)[0].ends_with(&format!("(process {})", ended.id())), "{:?}", one.gone(2));
+        assert!(one.gone()[0].ends_with(&format!("(process {})", ended.id())), "{:?}", one.gone());
         ended.wait().unwrap();
-        assert_eq!(([one.claims_last_message(), zero.claims_last_message()], one.gone(2).len()), ([true, false], 1));
+        assert_eq!(([one.claims_last_message(), zero.claims_last_message()], one.gone().len()), ([true, false], 1));
         one.remove();
         assert!(out.join(".ranks").exists());
         zero.remove();

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::status_files::{Peer, SLOWER, Status};
+use super::peers::Peer;
+use super::status_files::{SLOWER, Status};
 
 /// Maximum number of ranks in a message.
 const NAMED: usize = 8;
@@ -69,19 +70,16 @@ pub fn unknown(me: &Status, limit: Duration, advice: Option<&str>) -> Option<Ver
 
 /// Returns the verdict of rank `rank` about the ranks in `peers` that it waits for. Returns `None` while each of these
 /// ranks is active. An active rank has given a sign of life within half of `limit`, and has started something new
-/// within `limit` (ten times `limit` while it copies the data set). If more than one rank waits, only the rank with the
-/// earliest operation reports, because the others are further ahead. If operations are equal, the lowest rank reports.
-/// `advice` is the result of [`comm::network::unreachable`].
+/// within `limit` (ten times `limit` while it copies the data set), or while another rank
+/// [reports](Status::reports_before) the wait. `advice` is the result of [`comm::network::unreachable`].
 pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: Option<&str>) -> Option<Verdict> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
     if !me.inside {
-        // A rank that waits in a collective will name this rank, so this rank stays silent. If no rank waits in a
-        // collective, the lowest rank that waits for files or a device reports for all of them.
-        let silent = others().filter_map(|(other, peer)| Some((other, peer.status.as_ref()?)));
-        let other_speaks = |(other, status): (usize, &Status)| status.inside || (other < rank && status.waiting);
-        return (!silent.clone().any(other_speaks)).then(|| {
-            let too = silent.filter(|(_, status)| status.waiting).count();
+        let known = others().filter_map(|(other, peer)| Some((other, peer.status.as_ref()?)));
+        let other_reports = |(other, status): (usize, &Status)| status.reports_before(other, me, rank);
+        return (!known.clone().any(other_reports)).then(|| {
+            let too = known.filter(|(_, status)| status.waiting).count();
             Verdict::of_ranks(format!("{}; {too} of the {} other ranks wait, too", alone(me).text, peers.len() - 1))
         });
     }
@@ -104,7 +102,7 @@ pub fn among(me: &Status, rank: usize, peers: &[Peer], limit: Duration, advice: 
                  last seen, it {}",
                 status.last()
             ));
-        } else if status.inside && (status.operation, other) < (me.operation, rank) {
+        } else if status.reports_before(other, me, rank) {
             return None;
         } else if status.operation < me.operation {
             stuck |= still > if status.staging { limit * SLOWER } else { limit };
@@ -312,16 +310,5 @@ mod tests {
         let all = peers(&vec![None; 100], 40);
         let text = among(&inside(5), 0, &all, LIMIT).unwrap();
         mentions(text, &["99 of 100 ranks", "91 more"]);
-    }
-
-    #[test]
-    fn the_same_status_again_is_no_sign_of_life() {
-        let then = Instant::now().checked_sub(Duration::from_secs(50)).unwrap();
-        let mut peer = Peer::without_status(then);
-        peer.update(Status { beat: 3, ..inside(5) }, then);
-        peer.update(Status { beat: 3, ..inside(5) }, Instant::now());
-        assert_eq!(peer.last_change, then);
-        peer.update(Status { beat: 4, ..inside(5) }, Instant::now());
-        assert_ne!(peer.last_change, then);
     }
 }
