@@ -56,7 +56,7 @@ pub fn find<B: Backend>(
         false => Ok(()),
     };
     session.agree(written.map_err(|source| lost(&picture, source)))?;
-    session.agree(told(run, found, &picture))
+    session.agree(result_text(run, found, &picture))
 }
 
 /// Creates the folder of the picture if it does not exist, and checks that the picture can be written there.
@@ -164,7 +164,7 @@ fn beside(out: &Path) -> PathBuf {
 }
 
 /// Formats the result for the user. The last line can be used with `--set`.
-fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<String, Error> {
+fn result_text<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<String, Error> {
     let (steps, picture) = (found.steps(), picture.display());
     let Some(Suggestion { steepest, tenth }) = found.suggestion() else {
         return Err(Error::Failed(format!(

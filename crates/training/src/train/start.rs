@@ -306,8 +306,8 @@ fn finished_message<B: Backend>(
             (run.last_step(request.max_steps), more)
         }
     };
-    let told = session.is_root().then(|| folder::finished_message(&request.out, &resume.head, last, more));
-    Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
+    let message = session.is_root().then(|| folder::finished_message(&request.out, &resume.head, last, more));
+    Ok(session.comm.broadcast("whether the run is complete", message.as_ref())?)
 }
 
 struct Output {

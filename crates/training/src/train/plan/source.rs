@@ -84,11 +84,11 @@ impl Source {
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (scored, images) = ([&eval, &eval_at_end], train.images_as(preprocess.exif())?);
         scored.into_iter().flatten().try_for_each(|split| check_one_size(&recipe.data, split, &preprocess, images))?;
-        let told = [
+        let differences = [
             check_output_sizes(&augment, &preprocess)?,
             check_pixel_values(&augment, &preprocess, &dataset.manifest.bands)?,
         ];
-        let notes = notes.into_iter().chain(told.into_iter().flatten()).collect();
+        let notes = notes.into_iter().chain(differences.into_iter().flatten()).collect();
         let manifest = dataset.manifest;
         let (file_network, train_labels) = (None, None);
         Ok(Self {
