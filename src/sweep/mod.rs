@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use ::training::Error;
 use base::text::printable;
 use loaders::crc32c::crc32c;
+use loaders::safe_create::LONGEST_NAME;
 use report::history::{EvalLine, Run, State};
 use serde_json::{Value, json};
 
@@ -15,8 +16,6 @@ pub use training::{Outcome, RESUME, Sweep};
 
 /// Maximum number of characters that a value contributes to a folder name.
 const LONGEST: usize = 40;
-/// Maximum number of characters of a folder name. All of them are ASCII, and file systems allow 255 bytes.
-const LONGEST_NAME: usize = 255;
 
 /// Keys of a recipe with the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,10 +115,10 @@ fn plain(value: &str) -> String {
     if text == value { text } else { format!("{}_{:08x}", text.trim_matches('_'), crc32c(value.as_bytes())) }
 }
 
-/// Cuts a folder name that is too long and adds its checksum.
+/// Cuts a folder name that is too long and adds its checksum. All characters are ASCII, so each is a byte.
 fn shorten(name: String) -> String {
     let checksum = format!("_{:08x}", crc32c(name.as_bytes()));
-    match name.chars().count() > LONGEST_NAME {
+    match name.len() > LONGEST_NAME {
         true => name.chars().take(LONGEST_NAME - checksum.len()).chain(checksum.chars()).collect(),
         false => name,
     }
@@ -148,12 +147,13 @@ pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec
 /// the recipe, the number of ranks at the first start of a training decides.
 pub fn warn_about_workers(all: &[TrainingState]) -> Option<String> {
     let others = all.iter().filter(|found| found.point.values.iter().all(|(key, _)| key != "workers"));
-    let workers: BTreeSet<&String> = others.filter_map(|found| found.run.as_ref()?.recipe.get("workers")).collect();
-    let numbers: Vec<&str> = workers.into_iter().map(String::as_str).collect();
+    let workers: BTreeSet<u64> =
+        others.filter_map(|found| found.run.as_ref()?.recipe.get("workers")?.parse().ok()).collect();
+    let numbers: Vec<String> = workers.iter().map(u64::to_string).collect();
     (numbers.len() > 1).then(|| {
         format!(
-            "warning: the trainings have different numbers of workers ({}), because they first started with different numbers of ranks, so \
-             their results are not comparable. Start the sweep in another --out with --set workers=N",
+            "warning: the trainings have different numbers of workers ({}), so their results are not comparable. Without `workers`, a \
+             training has as many as ranks at its first start. Start the sweep in another --out with --set workers=N",
             numbers.join(", ")
         )
     })

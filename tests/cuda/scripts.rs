@@ -1,4 +1,4 @@
-//! `tests/gpu/first.sh`, the script for the first minutes on a machine with a GPU, run on the emulated GPU with small limits.
+//! `tests/gpu/check.sh`, the first script to run on a machine with a GPU, run on the emulated GPU with small limits.
 //!
 //! It must write one line of JSON per stage, whatever fails, and leave no more files than its limit. Cargo and python3
 //! are replaced by scripts, some of which fail on purpose.
@@ -53,12 +53,12 @@ fn stages(file: &Path) -> Vec<Value> {
 #[cfg_attr(feature = "real-gpu", ignore = "needs settings of the emulated GPU")]
 fn a_stage_that_fails_stops_no_other() {
     let folder = Folder::new();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/first.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/check.sh");
     let mut command = gpu::find(Command::new(script));
     command.env("PATH", programs(&folder)).env("TRIREME", env!("CARGO_BIN_EXE_trireme")).env("OUT", folder.at("out"));
     command.env("MOST", MOST.to_string()).env("TOTAL", TOTAL.to_string());
     start(command).wait(Duration::from_secs(TOTAL + 60)).succeeded();
-    let lines = stages(&folder.path().join("out/first.jsonl"));
+    let lines = stages(&folder.path().join("out/check.jsonl"));
     let of = |name: &str| {
         let found = lines.iter().find(|line| line["stage"] == name);
         found.unwrap_or_else(|| panic!("no stage {name} in {lines:#?}"))
@@ -72,7 +72,7 @@ fn a_stage_that_fails_stops_no_other() {
     assert!(of("gradients")["seconds"].as_f64().is_some_and(|s| s < TOTAL as f64), "its limit has ended it");
     assert_eq!(of("graph")["rc"], 101);
     assert_eq!(of("graph")["figures"][0], serde_json::json!({"failed_test": "graph::replays"}));
-    let doctor = fs::read_to_string(folder.path().join("out/first.log")).expect("a log");
+    let doctor = fs::read_to_string(folder.path().join("out/check.log")).expect("a log");
     assert!(doctor.contains("libcudnn: 9.19.0, "), "doctor's report is in the log");
     assert_eq!(of("resnet50-pytorch")["rc"], Value::Null, "PyTorch is not installed");
     // these stages must report an exit code, even if they ran out of time

@@ -43,7 +43,7 @@ fn a_folder_that_is_removed_ends_the_run() {
         let mut running = start(command);
         running.until_logged(&setting.out, 3);
         remove_at_once(&setting.out);
-        running.wait(PATIENCE).failed(1, &["folder was removed", &setting.out]);
+        running.wait(PATIENCE).failed(1, &["output folder was ", &setting.out]);
         assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
     }
 }
@@ -59,6 +59,8 @@ fn a_folder_that_is_renamed_ends_the_run_and_is_found() {
     let found = fs::canonicalize(&renamed).unwrap();
     running.wait(PATIENCE).failed(1, &[&setting.out, &format!("--out {} --resume auto", found.display())]);
     assert!(!Path::new(&setting.out).exists(), "the output folder exists again");
+    let lock = fs::read(found.join(".trireme-lock")).unwrap();
+    assert!(lock.is_empty(), "the lock describes a run that has ended: {}", String::from_utf8_lossy(&lock));
 }
 
 /// A program started by nohup ignores SIGHUP. The run must then continue after a SIGHUP.

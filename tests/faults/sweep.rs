@@ -119,7 +119,7 @@ impl Fault {
             }
             Self::Remove => {
                 remove_at_once(&case.out);
-                &["rank 0: ", "checkpoints", "folder was removed", "--out"]
+                &["rank 0: ", "checkpoints", "output folder was ", "--out"]
             }
             Self::Fill => {
                 // a checkpoint that fails frees its space, so the disk is filled again and again

@@ -45,8 +45,8 @@ grep -q '"event":"end"' /tmp/run/metrics.jsonl
 ./trireme eval /tmp/run/model.h5 --data /tmp/data --json
 
 step 'the scripts for a machine with a GPU say that there is none, and go on'
-OUT=/tmp/first MOST=20 TOTAL=120 tests/gpu/first.sh
-grep -q 'no nvidia-smi here' /tmp/first/first.log
+OUT=/tmp/check MOST=20 TOTAL=120 tests/gpu/check.sh
+grep -q 'no nvidia-smi here' /tmp/check/check.log
 # the last stage
-grep -q '"stage":"timeline"' /tmp/first/first.jsonl
+grep -q '"stage":"timeline"' /tmp/check/check.jsonl
 echo "the archive works on $PRETTY_NAME"

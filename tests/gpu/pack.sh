@@ -3,7 +3,7 @@
 # the tests, the scripts in this folder, the sources of the kernels, Open MPI 4.1 from PyPI (which runs Debian's binaries unchanged), and
 # all libraries that the binaries need except glibc's. Usage on that machine:
 #
-#   tar xf trireme-gpu.tar.xz && cd trireme-gpu && . ./env.sh && tests/gpu/first.sh
+#   tar xf trireme-gpu.tar.xz && cd trireme-gpu && . ./env.sh && tests/gpu/check.sh
 set -euo pipefail
 # shellcheck source=packaging/common.sh
 . "$(dirname "$0")/../../packaging/common.sh"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Functions for the stages of first.sh to fourth.sh and many.sh, which source this file from the folder that contains `tests`. If a stage
-# fails or exceeds its time limit, this is recorded, and the next stage starts.
+# Functions for the stages of check.sh, kernels.sh, speed.sh, workloads.sh and many.sh, which source this file from the folder that contains
+# `tests`. If a stage fails or exceeds its time limit, this is recorded, and the next stage starts.
 #
 #   OUT=DIR    folder for results: NAME.jsonl (a line per stage), NAME.log, and the files that a stage writes
 #   TOTAL=S    seconds for all stages together [570]

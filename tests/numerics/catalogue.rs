@@ -280,7 +280,7 @@ fn every_network_equals_the_original() {
 }
 
 #[test]
-#[ignore = "too large for the emulated GPU: tests/gpu/fourth.sh on a machine with a GPU"]
+#[ignore = "too large for the emulated GPU: tests/gpu/workloads.sh on a machine with a GPU"]
 fn every_network_equals_the_original_on_a_gpu() {
     check_networks(|file, net| Run::new(cuda(Precision::F32), file, net).check(false));
 }

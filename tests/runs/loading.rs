@@ -181,5 +181,11 @@ fn a_failed_stage_folder_is_one_message() {
         }
         Err(_) => support::skip("the folder of another user, which only root can create"),
     }
+    // the recipe names a data set that does not exist, and there is nothing to copy
+    let (out, stage) = (setting.out("out"), setting.folder.at("local disk"));
+    for ranks in [0, 2] {
+        let ended = run(ranks, &["train", &setting.recipe, "--out", &out, "--stage", &stage]);
+        ended.failed(2, &["data: there is no folder", "given with --data", "name the data set with --data"]);
+    }
     setting.train("order", 2, &["--set", "shuffle=window(0)"]).failed(2, &["shuffle", "window(k)"]);
 }

@@ -294,9 +294,14 @@ fn a_search_that_diverges_at_once_ends_on_all_ranks() {
 fn a_search_that_cannot_write_its_picture_fails_before_its_first_step() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     setting.folder.write("file", "");
-    for ranks in [0, 2] {
-        let ended = setting.train("file/out", ranks, &["--find-lr=100000000"]);
-        ended.failed(2, &["file/out.find-lr.svg", "--find-lr", "another --out"]);
+    fs::create_dir(setting.out("taken.find-lr.svg")).unwrap();
+    // with its ending, the name of the picture is too long
+    let long = "x".repeat(250);
+    for out in ["file/out", "taken", long.as_str()] {
+        for ranks in [0, 2] {
+            let ended = setting.train(out, ranks, &["--find-lr=100000000"]);
+            ended.failed(2, &[&format!("{out}.find-lr.svg"), "--find-lr", "another --out"]);
+        }
     }
 }
 

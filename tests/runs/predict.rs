@@ -97,7 +97,8 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     assert!(!given.stderr.contains(&note), "{}", given.stderr);
     run(2, &["eval", &setting.out, "--json"]).succeeded().says(&[&note, "recipe"]);
     fs::rename(&setting.data, setting.folder.at("elsewhere")).unwrap();
-    for more in [&[][..], &["--follow", "--once"]] {
+    let stage = setting.folder.at("stage");
+    for more in [&[][..], &["--stage", &stage], &["--follow", "--once"]] {
         let ended = run(0, &[&["eval", &setting.out][..], more].concat());
         ended.failed(1, &[&setting.data, "The model's recipe", "--data"]);
     }

@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// Memory could not be allocated.
     #[error(
-        "cannot allocate {bytes} bytes of memory for {what}; try a smaller batch or more ranks{}",
+        "cannot allocate {bytes} bytes of memory for {what}; try a smaller batch{}",
         loaders::memory::limits_cure()
     )]
     Memory { what: String, bytes: usize },

@@ -27,16 +27,6 @@ pub enum Purpose {
     Infer,
 }
 
-impl Purpose {
-    /// Returns how the user gets fewer images per pass. Training with a recipe has more ways, see [`Graph::with_advice`].
-    fn advice(self) -> &'static str {
-        match self {
-            Purpose::Train { .. } => "a smaller batch",
-            Purpose::Infer => "a smaller --batch",
-        }
-    }
-}
-
 /// A pass whose loss sums were not read yet.
 pub(super) struct UnreadPass {
     pub rows: usize,
@@ -95,20 +85,7 @@ impl<B: Backend> Graph<B> {
     /// Plans `net` for batches of up to `batch` images, allocates its memory, and draws the initial parameters from
     /// `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
-        Self::with_advice(backend, net, batch, purpose, seed, purpose.advice())
-    }
-
-    /// Works like [`Graph::new`]. If the memory is too small for the batch, the error suggests `advice`, which says how
-    /// the user gets fewer images per pass.
-    pub fn with_advice(
-        backend: B,
-        net: NetSpec,
-        batch: usize,
-        purpose: Purpose,
-        seed: u64,
-        advice: &'static str,
-    ) -> Result<Self, BuildError> {
-        Self::build(Rc::new(backend), net, batch, purpose, seed, &Need::default(), advice)
+        Self::build(Rc::new(backend), net, batch, purpose, seed, &Need::default())
     }
 
     /// Creates a second network, for inference only, on the same device. Returns an error if the device does not have
@@ -117,8 +94,7 @@ impl<B: Backend> Graph<B> {
         let plan = &self.plan;
         let parameters = parameter_bytes(&*self.backend, &plan.layout);
         let training = Need::new(parameters, plan.trains, &plan.memory, 0);
-        let backend = Rc::clone(&self.backend);
-        let graph = Self::build(backend, net, batch, Purpose::Infer, plan.seed, &training, plan.advice)?;
+        let graph = Self::build(Rc::clone(&self.backend), net, batch, Purpose::Infer, plan.seed, &training)?;
         Ok(Self { shares_device: true, ..graph })
     }
 
@@ -130,7 +106,6 @@ impl<B: Backend> Graph<B> {
         purpose: Purpose,
         seed: u64,
         training: &Need,
-        advice: &'static str,
     ) -> Result<Self, BuildError> {
         let shapes = net.shapes()?;
         let (specs, trains) = (param_specs(&net, &shapes), purpose != Purpose::Infer);
@@ -150,7 +125,7 @@ impl<B: Backend> Graph<B> {
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let workspace = backend.scratch_bytes() + operations.iter().flatten().map(|op| op.state_bytes()).sum::<usize>();
         let need = Need::new(parameter_bytes(&*backend, &layout), trains, &memory, workspace);
-        need.check(&net, batch, training, backend.memory_limit(training.bytes())?, advice)?;
+        need.check(&net, batch, trains, training, backend.memory_limit(training.bytes())?)?;
         let norms = norm_places(&net, &shapes);
         let parameters = Parameters {
             weights: Arena::new(&*backend, &layout.buckets)?,
@@ -163,18 +138,7 @@ impl<B: Backend> Graph<B> {
         let tensors = Tensors::new(&*backend, &memory)?;
         let mut graph = Self {
             backend,
-            plan: NetworkPlan {
-                serving: net.serving(),
-                net,
-                seed,
-                trains,
-                advice,
-                layout,
-                slots,
-                norms,
-                memory,
-                freeze,
-            },
+            plan: NetworkPlan { serving: net.serving(), net, seed, trains, layout, slots, norms, memory, freeze },
             current_size: SizePlans { shapes, descs, operations: BTreeMap::from([(batch, operations)]) },
             other_sizes: Vec::new(),
             parameters,

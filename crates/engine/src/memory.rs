@@ -342,16 +342,16 @@ impl Need {
     }
 
     /// Returns an error if parameters and activations of `batch` rows need more bytes than the device allows. The error
-    /// estimates the number of rows that would fit, and `advice` says how the user gets fewer rows. Returns no error if
-    /// `limit` is `None`, because the device does not know its limit. `training` is the memory of the network in
-    /// training if this is another network, otherwise zero. It is already allocated and not a part of `limit`.
+    /// estimates the number of rows that would fit. Returns no error if `limit` is `None`, because the device does not
+    /// know its limit. `trains` is true for the network in training. For its teacher, `training` is the memory of the
+    /// network in training, otherwise zero. It is already allocated and not a part of `limit`.
     pub fn check(
         &self,
         net: &NetSpec,
         batch: usize,
+        trains: bool,
         training: &Self,
         limit: Option<MemoryLimit>,
-        advice: &str,
     ) -> Result<(), Error> {
         let need = self.bytes();
         let Some(MemoryLimit { bytes: free, text }) = limit.filter(|limit| limit.bytes < need) else { return Ok(()) };
@@ -360,9 +360,14 @@ impl Need {
         let free = free.saturating_add(training.activations).saturating_sub(self.parameters);
         let activations = self.activations.saturating_add(training.activations).max(1);
         let fits = batch as f64 * free as f64 / activations as f64;
+        // a pass of a training, also of its teacher, computes the images of a worker
+        let fewer = match trains || training.bytes() > 0 {
+            true => "a smaller batch or more workers",
+            false => "a smaller --batch",
+        };
         let advice = match fits as usize {
             0 => "not even one image would fit; use a smaller network or smaller images".into(),
-            rows => format!("about {} at a time would fit; try {advice}", base::text::plural(rows, "image")),
+            rows => format!("about {} at a time would fit; try {fewer}", base::text::plural(rows, "image")),
         };
         let in_use = match training.bytes() {
             0 => String::new(),
@@ -480,12 +485,11 @@ mod tests {
         let net = NetSpec::new("net", Shape::vector(1));
         let need = Need { parameters: 40_000_000, activations: 960_000_000, workspace: 7_000_000 };
         let first = Need::default();
-        let advice = "a smaller batch or more workers";
-        assert!(need.check(&net, 96, &first, None, advice).is_ok());
+        assert!(need.check(&net, 96, true, &first, None).is_ok());
         let limit = |bytes: usize| Some(MemoryLimit { bytes, text: format!("{} MB are free", bytes / 1_000_000) });
-        assert!(need.check(&net, 96, &first, limit(1_000_000_000), advice).is_ok());
-        let refused = |training: &Need, free, parts: [&str; 4]| {
-            let error = need.check(&net, 96, training, limit(free), advice).unwrap_err();
+        assert!(need.check(&net, 96, true, &first, limit(1_000_000_000)).is_ok());
+        let refused = |trains, training: &Need, free, parts: [&str; 3]| {
+            let error = need.check(&net, 96, trains, training, limit(free)).unwrap_err();
             let Error::DeviceMemory { what, need, have } = &error else { panic!("{error}") };
             assert_eq!(what, "net at 96 images");
             assert!(
@@ -494,13 +498,14 @@ mod tests {
             );
             parts.iter().for_each(|part| assert!(have.contains(part), "expected {part:?} in: {have}"));
         };
-        refused(&first, 540_000_000, ["540 MB", "50 images", "try ", advice]);
-        refused(&first, 30_000_000, ["30 MB are free;", "not even one", "smaller network", "smaller images"]);
+        refused(true, &first, 540_000_000, ["540 MB", "50 images", "try a smaller batch or more workers"]);
+        refused(false, &first, 540_000_000, ["540 MB", "50 images", "try a smaller --batch"]);
+        refused(true, &first, 30_000_000, ["30 MB are free;", "not even one", "smaller network or smaller images"]);
         // a smaller batch also makes the network in training smaller: 96 * (540 + 400 - 40) / (960 + 400) images
         let training = Need { parameters: 200_000_000, activations: 400_000_000, workspace: 0 };
-        let parts = ["540 MB are free (the network in training already uses 600 MB);", "63 images", "try ", advice];
-        refused(&training, 540_000_000, parts);
-        assert!(need.check(&net, 96, &training, limit(1_000_000_000), advice).is_ok());
+        let used = "540 MB are free (the network in training already uses 600 MB);";
+        refused(false, &training, 540_000_000, [used, "63 images", "try a smaller batch or more workers"]);
+        assert!(need.check(&net, 96, false, &training, limit(1_000_000_000)).is_ok());
     }
 
     fn life(elems: usize, from: usize, to: usize) -> Lifetime {

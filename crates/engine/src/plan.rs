@@ -18,8 +18,6 @@ pub(super) struct NetworkPlan<B: Backend> {
     pub seed: u64,
     /// True if the plan includes backward passes.
     pub trains: bool,
-    /// How the user gets fewer images per pass, for errors about missing memory.
-    pub advice: &'static str,
     pub layout: Layout<B>,
     /// The places of each node's parameters in the arenas.
     pub slots: Vec<Vec<Slot>>,

@@ -86,15 +86,15 @@ fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
 }
 
 /// Looks for the data set and changes its path in the recipe to one relative to the current directory. If it exists neither next to the
-/// recipe file nor in the current directory, keeps the path and returns the path next to the recipe file. Does nothing if the path was
-/// given on the command line.
+/// recipe file nor in the current directory, keeps the path and returns the path next to the recipe file. A data set that cannot be reached
+/// is not missing: opening it reports the cause. Does nothing if the path was given on the command line.
 fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     let [first, second] = places("data", &recipe.data, origin);
     // a data set given on the command line is never searched next to the recipe
     if origin.sets.contains_key("data") || second.exists() && !first.exists() {
         return None;
     }
-    if !first.exists() {
+    if matches!(first.try_exists(), Ok(false)) {
         return Some(first);
     }
     recipe.data = first.to_string_lossy().into_owned();
@@ -290,6 +290,9 @@ mod tests {
         assert_eq!(here, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
         assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
         assert_eq!(load("lenet", "/nowhere", &[]), ("/nowhere".into(), None, Some("/nowhere".into())));
+        // a link to itself cannot be reached, like a folder without permission
+        std::os::unix::fs::symlink("loop", beside("loop")).unwrap();
+        assert_eq!(load("lenet", "loop", &[]), (beside("loop"), None, None));
         assert_eq!(load("lenet", "data", &["data=nowhere"]), ("nowhere".into(), None, None));
         let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
         assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));

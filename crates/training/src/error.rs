@@ -174,8 +174,8 @@ fn explain_missing_output(moved: Option<&Path>) -> String {
         Some(folder) => {
             let folder = folder.display();
             format!(
-                "The output folder was removed from this path and is now {folder}. To continue from its last checkpoint, use the same \
-                 command with --out {folder} --resume auto"
+                "The output folder was renamed to {folder}. To continue from its last checkpoint, use the same command with --out {folder} \
+                 --resume auto"
             )
         }
         None => "The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out".into(),
@@ -185,7 +185,18 @@ fn explain_missing_output(moved: Option<&Path>) -> String {
 /// Returns true if an output cannot be written because of the user's request, not because of a full disk or a broken
 /// machine.
 pub(crate) fn is_caused_by_request(source: &io::Error) -> bool {
-    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
-    let kinds = [AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem];
+    use io::ErrorKind::{
+        AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+    };
+    let kinds = [
+        AlreadyExists,
+        // a name that is too long
+        InvalidFilename,
+        IsADirectory,
+        NotADirectory,
+        NotFound,
+        PermissionDenied,
+        ReadOnlyFilesystem,
+    ];
     kinds.contains(&source.kind())
 }

@@ -22,8 +22,8 @@ use crate::error::folder_of;
 const PRIVATE: u32 = 0o600;
 /// Number of digits in the random part of a temporary name.
 const DIGITS: usize = 16;
-/// Maximum length of a file name in bytes.
-pub(crate) const LONGEST_NAME: usize = 255;
+/// Maximum length of a file name in bytes on nearly all file systems.
+pub const LONGEST_NAME: usize = 255;
 /// Maximum number of bytes of the target's name in the temporary name.
 const NAME: usize = 200;
 /// Maximum number of names to try. A second name is needed only if someone guesses 64 random bits.

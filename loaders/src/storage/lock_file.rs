@@ -12,15 +12,14 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use base::environment;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use serde::{Deserialize, Serialize};
 
 use super::filesystem;
+use super::lock_holder::{Answer, Claim, Holder};
 use crate::error::{folder_of, why};
 use crate::file::safe_create::{self, NewFile, is_at};
 
@@ -113,7 +112,7 @@ impl LockFile {
             std::thread::sleep(SETTLE_TIME);
             // a request for a lock makes NFS read the file again
             let _ = answer(&lock.file);
-            if !lock.is_own() {
+            if !(lock.is_own() && is_at(&lock.file, path)) {
                 return Err(in_use_error(path, "another process that has just started"));
             }
         }
@@ -204,18 +203,20 @@ impl LockFile {
         )))
     }
 
-    /// Returns true if the file still describes this process.
+    /// Returns true if the file still describes this process, also after it was moved or replaced.
     fn is_own(&self) -> bool {
-        let found = described_holder(&self.file).ok().flatten();
-        is_at(&self.file, &self.path) && found.as_ref() == Some(&self.holder)
+        described_holder(&self.file).is_ok_and(|found| found.as_ref() == Some(&self.holder))
     }
 }
 
 impl Drop for LockFile {
-    /// Removes or empties the file, so that the next process finds no holder.
+    /// Removes or empties the file, so that the next process finds no holder, also if the folder was renamed.
     fn drop(&mut self) {
-        if self.is_own() {
-            let _ = if self.temporary { fs::remove_file(&self.path) } else { self.file.set_len(0) };
+        let ours = self.is_own();
+        if ours && !self.temporary {
+            let _ = self.file.set_len(0);
+        } else if ours && is_at(&self.file, &self.path) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -246,15 +247,20 @@ fn try_lock(path: &Path, me: &Holder, everywhere: bool, steal: bool) -> Result<L
 
 fn refused(path: &Path) -> impl Fn(io::Error) -> LockError + Copy {
     move |source| {
-        let denied = source.kind() == io::ErrorKind::PermissionDenied;
-        let other = "; another user's command is running or was killed: wait until it ends, or choose another name";
-        let more = match fs::symlink_metadata(path) {
-            Ok(about) if denied && about.uid() == geteuid().as_raw() => "; correct its permissions or its folder's",
-            Ok(_) if denied => other,
-            _ => "",
+        let about = fs::symlink_metadata(path).ok().filter(|_| source.kind() == io::ErrorKind::PermissionDenied);
+        let source = match about.map(|about| denied_advice(about.uid(), geteuid().as_raw())) {
+            Some(advice) => io::Error::new(source.kind(), format!("{source}; {advice}")),
+            None => source,
         };
-        let source = if denied { io::Error::new(source.kind(), format!("{source}{more}")) } else { source };
         LockError::File { path: path.to_path_buf(), source }
+    }
+}
+
+/// Returns advice for a lock file of the user `owner` that the user `me` may not open.
+fn denied_advice(owner: u32, me: u32) -> &'static str {
+    match owner == me {
+        true => "correct its permissions or its folder's",
+        false => "another user's command is running or was killed: wait until it ends, or choose another name",
     }
 }
 
@@ -280,148 +286,10 @@ fn described_holder(mut file: &File) -> io::Result<Option<Holder>> {
     Ok(serde_json::from_slice(&text).ok())
 }
 
-/// A process that uses an output. The lock file contains this description.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Holder {
-    host: String,
-    /// The kernel's boot id of the host. It changes with every boot.
-    boot: String,
-    process: u32,
-    /// Start time of the process in kernel ticks after boot. Distinguishes processes with the same id.
-    ticks: u64,
-    /// Time when the process took the lock, in seconds since 1970.
-    since: u64,
-    /// The Slurm job of the process, if it runs in one.
-    job: Option<Job>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Job {
-    id: String,
-    /// Number of times that Slurm has restarted the job with this id.
-    restarts: u64,
-}
-
-/// Response of the file system to a request for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    /// This process has the lock now.
-    Granted,
-    /// Another process has the lock.
-    Refused,
-    /// This file system does not support locks.
-    None,
-}
-
-/// Result of judging whether a lock may be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
-    /// No running process uses the output.
-    Free,
-    /// The holder has ended, but the file system still has its lock.
-    Left,
-    /// The holder is still running.
-    Held,
-    /// The holder is on another host and cannot be checked from here.
-    Unknown,
-}
-
-impl Holder {
-    fn me() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
-        let process = std::process::id();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Self {
-            host: read("/proc/sys/kernel/hostname"),
-            boot: read("/proc/sys/kernel/random/boot_id"),
-            process,
-            ticks: ticks(process).unwrap_or(0),
-            since,
-            job: Job::mine(environment::variable),
-        }
-    }
-
-    /// Decides whether this process (`self`) may take the lock from `holder`. `answer` is the result of requesting
-    /// a lock. `everywhere` is true if the file system applies locks to all hosts.
-    fn judge(&self, holder: &Holder, answer: Answer, everywhere: bool) -> Claim {
-        let same_boot = self.boot == holder.boot;
-        let here = same_boot && self.host == holder.host;
-        let rebooted = !same_boot && self.host == holder.host;
-        // Slurm restarts a job only after all of its processes have ended
-        let requeued = self.job.as_ref().zip(holder.job.as_ref()).is_some_and(|(me, it)| me.comes_after(it));
-        match answer {
-            // within one boot, the kernel sees the locks of all processes, even in other containers
-            Answer::Granted if same_boot || rebooted || requeued || everywhere => Claim::Free,
-            Answer::Granted => Claim::Unknown,
-            Answer::Refused if same_boot => Claim::Held,
-            Answer::Refused if requeued => Claim::Left,
-            Answer::Refused => Claim::Unknown,
-            Answer::None if rebooted || requeued => Claim::Free,
-            Answer::None if here => {
-                if holder.is_alive() {
-                    Claim::Held
-                } else {
-                    Claim::Free
-                }
-            }
-            Answer::None => Claim::Unknown,
-        }
-    }
-
-    /// Returns true if the described process is running on this host. The start time excludes a later process with the
-    /// same id.
-    fn is_alive(&self) -> bool {
-        ticks(self.process) == Some(self.ticks)
-    }
-
-    /// Returns true if the holder's first thread has ended because the process was killed. Its other threads will end
-    /// soon, and then the kernel releases the lock.
-    fn is_ending(&self) -> bool {
-        self.is_alive() && field(self.process, 3).is_some_and(|state| state == "Z" || state == "X")
-    }
-
-    /// Formats process, host, job and age for the user. `now` is in seconds since 1970.
-    fn describe(&self, now: u64) -> String {
-        let job = self.job.as_ref().map_or(String::new(), |job| format!(", Slurm job {}", job.id));
-        let seconds = now.saturating_sub(self.since);
-        let age = match seconds {
-            0..=119 => format!("{seconds} s"),
-            120..=7199 => format!("{} min", seconds / 60),
-            _ => format!("{} h", seconds / 3600),
-        };
-        format!("process {} on {}{job}, for {age}", self.process, self.host)
-    }
-}
-
-impl Job {
-    fn mine(lookup: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        let restarts = lookup("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0);
-        Some(Self { id: lookup("SLURM_JOB_ID")?, restarts })
-    }
-
-    fn comes_after(&self, other: &Self) -> bool {
-        self.id == other.id && self.restarts > other.restarts
-    }
-}
-
-/// Returns the start time of a process in kernel ticks after boot.
-fn ticks(process: u32) -> Option<u64> {
-    field(process, 22)?.parse().ok()
-}
-
-/// Returns the field with this number, counted from 1, in /proc/PROCESS/stat. The second field is the process name,
-/// which may contain any character, so the fields after it are counted from its end. `number` must be at least 3.
-fn field(process: u32, number: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mentions::assert_mentions;
-
-    use Answer::{Granted, None as NoLocks, Refused};
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("loaders-lock-{name}-{}", std::process::id()));
@@ -521,78 +389,31 @@ mod tests {
         assert_mentions(&said(false), &["t.csv", "process 7", "wait", "another --out"]);
         assert_mentions(&said(true), &["process 7", "another --out", "remove .t.csv.trireme-lock"]);
         assert!(!said(false).contains("remove"), "{}", said(false));
-        let own = refused(&std::env::current_exe().unwrap())(io::ErrorKind::PermissionDenied.into()).to_string();
-        assert!(own.contains("permissions") && !own.contains("another user"), "{own}");
+        assert!(denied_advice(7, 7).contains("permissions") && denied_advice(0, 7).contains("another user"));
     }
 
-    fn on(host: &str, boot: &str, job: Option<(&str, u64)>) -> Holder {
-        let job = job.map(|(id, restarts)| Job { id: id.into(), restarts });
-        Holder { host: host.into(), boot: boot.into(), process: 4_194_305, ticks: 7, since: 100, job }
-    }
-
+    /// Only a file that exists has an owner to give advice about.
     #[test]
-    fn on_one_host_the_kernel_decides() {
-        let me = on("n1", "b1", None);
-        for everywhere in [true, false] {
-            let judge = |holder: &Holder, answer| me.judge(holder, answer, everywhere);
-            assert_eq!(judge(&me, Granted), Claim::Free, "killed");
-            assert_eq!(judge(&me, Refused), Claim::Held);
-            // a container has its own host name, but the same boot id
-            assert_eq!(judge(&on("c1", "b1", None), Refused), Claim::Held);
-            assert_eq!(judge(&on("n1", "b0", None), Granted), Claim::Free, "the host has restarted");
-            // there is no process with this id
-            assert_eq!(judge(&me, NoLocks), Claim::Free);
-            let alive = Holder { ticks: ticks(std::process::id()).unwrap(), process: std::process::id(), ..me.clone() };
-            assert_eq!(judge(&alive, NoLocks), Claim::Held);
-            assert_eq!(judge(&Holder { ticks: 7, ..alive }, NoLocks), Claim::Free, "the process id was reused");
-        }
+    fn only_denied_access_gets_advice() {
+        let folder = folder("denied");
+        let path = folder.join("lock");
+        let refused = |kind: io::ErrorKind| refused(&path)(kind.into()).to_string();
+        assert!(!refused(io::ErrorKind::PermissionDenied).contains("; "));
+        fs::write(&path, "").unwrap();
+        assert!(refused(io::ErrorKind::PermissionDenied).contains("; "));
+        assert!(!refused(io::ErrorKind::StorageFull).contains("; "));
+        fs::remove_dir_all(folder).unwrap();
     }
 
+    /// The next run in a renamed folder must find no holder there.
     #[test]
-    fn a_lock_decides_for_other_hosts_where_it_counts_there() {
-        let (me, other) = (on("n1", "b1", None), on("n2", "b2", None));
-        assert_eq!(me.judge(&other, Granted, true), Claim::Free);
-        assert_eq!(me.judge(&other, Granted, false), Claim::Unknown);
-        assert_eq!(me.judge(&other, Refused, true), Claim::Unknown);
-        assert_eq!(me.judge(&other, NoLocks, false), Claim::Unknown);
-    }
-
-    #[test]
-    fn a_job_that_is_started_again_has_ended_before() {
-        let before = on("n2", "b2", Some(("77", 0)));
-        let again = on("n1", "b1", Some(("77", 1)));
-        for everywhere in [true, false] {
-            assert_eq!(again.judge(&before, Granted, everywhere), Claim::Free);
-            assert_eq!(again.judge(&before, Refused, everywhere), Claim::Left);
-            assert_eq!(again.judge(&before, NoLocks, everywhere), Claim::Free);
-            // the same job without a restart, and another job
-            for me in [on("n1", "b1", Some(("77", 0))), on("n1", "b1", Some(("78", 1)))] {
-                assert_eq!(me.judge(&before, Refused, everywhere), Claim::Unknown);
-            }
-        }
-    }
-
-    #[test]
-    fn this_process_is_described() {
-        let me = Holder::me();
-        assert!(me.is_alive() && !me.boot.is_empty() && !me.host.is_empty(), "{me:?}");
-        let holder = Holder {
-            host: "n1".into(),
-            process: 12,
-            since: 100,
-            job: Some(Job { id: "77".into(), restarts: 0 }),
-            ..me
-        };
-        assert_mentions(&holder.describe(130), &["process 12", "n1", "Slurm job 77", "30 s"]);
-        assert!(holder.describe(100 + 7200).ends_with("for 2 h") && holder.describe(0).ends_with("for 0 s"));
-    }
-
-    #[test]
-    fn slurm_counts_restarts() {
-        let job = |name: &str| {
-            [("SLURM_JOB_ID", "77"), ("SLURM_RESTART_COUNT", "2")].iter().find(|(n, _)| *n == name).map(|n| n.1.into())
-        };
-        assert_eq!(Job::mine(job), Some(Job { id: "77".into(), restarts: 2 }));
-        assert_eq!(Job::mine(|_| None), None);
+    fn a_lock_in_a_renamed_folder_is_released() {
+        let folder = folder("renamed");
+        fs::create_dir(folder.join("old")).unwrap();
+        let lock = LockFile::take(&folder.join("old/.trireme-lock"), false).unwrap();
+        fs::rename(folder.join("old"), folder.join("new")).unwrap();
+        drop(lock);
+        assert_eq!(fs::read(folder.join("new/.trireme-lock")).unwrap(), b"");
+        fs::remove_dir_all(folder).unwrap();
     }
 }

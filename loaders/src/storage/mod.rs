@@ -5,6 +5,7 @@ pub mod dataset;
 pub(crate) mod fetch;
 pub mod filesystem;
 pub mod lock_file;
+mod lock_holder;
 pub(crate) mod mapping;
 pub mod read_plan;
 pub mod shard;

@@ -43,7 +43,7 @@ pub struct Opened {
 
 impl Opened {
     /// Returns the warning as a line about the file `path`.
-    pub fn told(&self, path: &Path) -> Option<String> {
+    pub fn warning_line(&self, path: &Path) -> Option<String> {
         let path = path.display();
         Some(match self.warning.as_deref()? {
             UNCHANGED => {

@@ -167,7 +167,7 @@ fn read(path: &Path, _: Option<&str>) -> Result<Weights, Error> {
         other => Some(Opened { model: other?, warning: None }),
     };
     let Some(opened) = opened else { return read_keras(path) };
-    let warning = opened.told(path);
+    let warning = opened.warning_line(path);
     let mut model = opened.model;
     model.ema.clear();
     let tensors = std::mem::take(&mut model.layers).into_iter().flat_map(|layer| {

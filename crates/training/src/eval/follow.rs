@@ -256,7 +256,7 @@ fn find_unscored(run: &Path, once: bool, log: &mut Log) -> Result<Next, Error> {
 /// Waits until a run has written its recipe, a checkpoint or its model, and returns the data set that this file names.
 /// Fails if the given file exists but is not a model, or if the recipe has no data set.
 pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
-    let mut told = false;
+    let mut has_reported = false;
     loop {
         if !files(&request.file).is_empty() {
             return model::data(request);
@@ -264,7 +264,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
         if let Some(data) = find_model::data_of_run(&request.file) {
             return Ok(data);
         }
-        if !std::mem::replace(&mut told, true) {
+        if !std::mem::replace(&mut has_reported, true) {
             let file = request.file.display();
             screen::say(&format!(
                 "waiting for the recipe of the run in {file}, which names the data set. Use --data to name it now"

@@ -50,7 +50,7 @@ fn find_and_open(request: &ModelRequest) -> Result<(FoundModel, Opened), Error> 
 pub fn read(request: &ModelRequest) -> Result<LoadedModel, Error> {
     let (FoundModel { file, note }, opened) = find_and_open(request)?;
     let mut notes: Vec<String> = note.into_iter().collect();
-    notes.extend(opened.told(&file));
+    notes.extend(opened.warning_line(&file));
     let Opened { mut model, warning } = opened;
     if let Some(text) = warning.filter(|_| request.sealed) {
         return Err(checkpoint::Error::Unsealed { path: file, text }.into());

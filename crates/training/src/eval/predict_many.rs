@@ -18,7 +18,7 @@ use super::image_reader::{ImageReader, ReadingRequest};
 use super::model::graph;
 use super::pictures::{Picture, images as images_of, pictures};
 use super::predict::{ClassSelection, NPY, features};
-use super::prediction_file::{Journal, LONGEST_NAME, Row, TableFormat, TableShape};
+use super::prediction_file::{Journal, LONGEST_OUTPUT_NAME, Row, TableFormat, TableShape};
 use super::request::ModelRequest;
 use super::score::{check_images, divide_cores, no_split, open_graph};
 use crate::device::{Device, DeviceChoice, RequestedThreads, Resources};
@@ -308,9 +308,9 @@ fn lock_outputs(request: &ManyRequest, format: TableFormat) -> Result<Vec<LockFi
     }
     let mut locks = Vec::new();
     for (path, option, content) in [table].into_iter().chain(features) {
-        if path.file_name().is_some_and(|name| name.len() > LONGEST_NAME) {
+        if path.file_name().is_some_and(|name| name.len() > LONGEST_OUTPUT_NAME) {
             return Err(Error::Usage(format!(
-                "{option} {}: the file name is longer than {LONGEST_NAME} bytes; choose a shorter name",
+                "{option} {}: the file name is longer than {LONGEST_OUTPUT_NAME} bytes; choose a shorter name",
                 path.display()
             )));
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use data_tools::parquet_table::{Column, ParquetTable, Values};
 use loaders::lock_file::LockFile;
 use loaders::overwrite::Content;
-use loaders::safe_create::{self, NewFile};
+use loaders::safe_create::{self, LONGEST_NAME, NewFile};
 use loaders::{LabelKind, regular};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -121,8 +121,8 @@ struct Head {
 /// End of the name that a file has while it is unfinished.
 const PARTIAL: &str = ".partial";
 
-/// Maximum number of bytes in the file name of an output. With [`PARTIAL`] these are 255, the limit of file systems.
-pub const LONGEST_NAME: usize = 255 - PARTIAL.len();
+/// Maximum number of bytes in the file name of an output, so that file systems accept the name with [`PARTIAL`].
+pub const LONGEST_OUTPUT_NAME: usize = LONGEST_NAME - PARTIAL.len();
 
 /// Returns the name that the file has while it is unfinished.
 fn partial(path: &Path) -> PathBuf {

@@ -69,7 +69,7 @@ fn open_staged(session: &Session, request: &EvalRequest) -> Result<ScoringInput,
     session.watch.set_activity(Activity::Reading);
     let data = session.agree(request.data.clone().map_or_else(|| model::data(&request.model), Ok))?;
     let under = request.stage.as_deref().unwrap_or(&data);
-    let splits = |manifest: &Manifest| Ok(vec![split_name(request, &data, manifest)?]);
+    let splits = || Ok(vec![split_name(request, &data, &open_data(request, &data)?.manifest)?]);
     session.watch.set_activity(Activity::Staging);
     let copy = agree::stage(Some(session), &data, under, splits)?;
     open_watched(session, request, Some(&copy))
@@ -82,7 +82,7 @@ fn open_watched(session: &Session, request: &EvalRequest, copy: Option<&Path>) -
     opened
 }
 
-/// Opens a data set. If it does not exist and the user has not named it, the error explains where its name comes from.
+/// Opens a data set. If there is no data set and the user has not named it, the error explains where its name comes from.
 pub(super) fn open_data(request: &EvalRequest, data: &Path) -> Result<Dataset, Error> {
     Dataset::open(data).map_err(|error| match request.recorded && matches!(error, loaders::Error::NoDataset { .. }) {
         true => Error::Failed(format!(
@@ -117,7 +117,11 @@ fn open(request: &EvalRequest, copy: Option<&Path>, watch: &Watch) -> Result<Sco
     if request.recorded {
         notes.push(format!("data set: {}, from the model's recipe", original.display()));
     }
-    let dataset = open_data(request, data)?;
+    // advice about the original would be wrong for a copy
+    let dataset = match copy {
+        Some(copy) => Dataset::open(copy)?,
+        None => open_data(request, original)?,
+    };
     let split = dataset.split(&split_name(request, original, &dataset.manifest)?)?;
     if split.is_empty() {
         return Err(no_images(&split, "", original));

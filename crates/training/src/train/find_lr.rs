@@ -1,6 +1,8 @@
 //! Learning rate range test (Smith 2017, arXiv 1506.01186): trains for some steps with an exponentially rising rate.
 //! Writes a plot of the losses next to the output directory, which stays unchanged.
 
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use backend::Backend;
@@ -54,25 +56,31 @@ pub fn find<B: Backend>(
         false => Ok(()),
     };
     session.agree(written.map_err(|source| lost(&picture, source)))?;
-    session.agree(told(run, found, &picture))
+    session.agree(result_text(run, found, &picture))
 }
 
-/// Creates the folder of the picture if it does not exist, and checks that a file can be written there.
-fn check_writable(picture: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder_of(picture))?;
+/// Creates the folder of the picture if it does not exist, and checks that the picture can be written there.
+fn check_writable(picture: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder_of(picture))?;
+    // a temporary file has another name, so it can be created even if the picture is a folder or its name is too long
+    match fs::symlink_metadata(picture) {
+        Ok(about) if about.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     NewFile::beside(picture).map(drop)
 }
 
 /// Returns the operating system's error inside a loader error.
-fn cause(error: loaders::Error) -> std::io::Error {
+fn cause(error: loaders::Error) -> io::Error {
     match error {
         loaders::Error::Io { source, .. } => source,
-        error => std::io::Error::other(error),
+        error => io::Error::other(error),
     }
 }
 
 /// Returns the error for a picture that cannot be written.
-fn lost(picture: &Path, source: std::io::Error) -> Error {
+fn lost(picture: &Path, source: io::Error) -> Error {
     match is_caused_by_request(&source) {
         true => Error::Usage(format!(
             "cannot write {}: {}. --find-lr writes its picture next to OUT, so choose another --out",
@@ -156,7 +164,7 @@ fn beside(out: &Path) -> PathBuf {
 }
 
 /// Formats the result for the user. The last line can be used with `--set`.
-fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<String, Error> {
+fn result_text<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<String, Error> {
     let (steps, picture) = (found.steps(), picture.display());
     let Some(Suggestion { steepest, tenth }) = found.suggestion() else {
         return Err(Error::Failed(format!(

@@ -9,7 +9,7 @@ use base::screen;
 use base::text::{plural, with_advice};
 use comm::Comm;
 use formats::checkpoint::Progress;
-use loaders::{Manifest, why};
+use loaders::{Dataset, why};
 use recipe::{Recipe, ScoredSplits, TransportSetting};
 use report::{Reporter, Start, Tensorboard};
 
@@ -306,8 +306,8 @@ fn finished_message<B: Backend>(
             (run.last_step(request.max_steps), more)
         }
     };
-    let told = session.is_root().then(|| folder::finished_message(&request.out, &resume.head, last, more));
-    Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
+    let message = session.is_root().then(|| folder::finished_message(&request.out, &resume.head, last, more));
+    Ok(session.comm.broadcast("whether the run is complete", message.as_ref())?)
 }
 
 struct Output {
@@ -421,12 +421,13 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
         None => loaded?,
     };
     let recipe = &loaded.recipe;
-    let splits = |manifest: &Manifest| {
-        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), manifest)?;
+    let data = Path::new(&recipe.data);
+    let splits = || -> Result<Vec<String>, Error> {
+        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), &Dataset::open(data)?.manifest)?;
         Ok(["train".to_string()].into_iter().chain(scored.names()).collect())
     };
     watch.set_activity(Activity::Staging);
-    let dir = agree::stage(session, Path::new(&recipe.data), under, splits)?;
+    let dir = agree::stage(session, data, under, splits)?;
     watch.set_activity(Activity::Reading);
     Source::open(loaded, &dir)
 }

@@ -229,7 +229,7 @@ impl<'a> Viewer<'a> {
             viewer.pipeline = Some((pipeline, scale));
         }
         viewer.colours = false_colours(manifest, bands).map_err(Error::Usage)?;
-        if !bands.is_empty() {
+        if !bands.is_empty() && !transforms.is_empty() {
             let channels = manifest.bands.channels.unwrap_or(0);
             let kept = selected_bands(transforms, &manifest.bands, channels).map_err(Error::Usage)?;
             viewer.colours = viewer.colours.of_selection(&kept);

@@ -73,9 +73,7 @@ impl CudaBuf {
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = context.memory()?;
             let have = format!("{} of {} are free on {}", megabytes(free), megabytes(total), context.gpu.name);
-            let have = format!(
-                "{have}; try a smaller batch or more ranks, or check with `nvidia-smi` what else uses this GPU"
-            );
+            let have = format!("{have}; try a smaller batch, or check with `nvidia-smi` what else uses this GPU");
             return Err(Error::DeviceMemory { what: what.into(), need: megabytes(bytes), have });
         }
         driver(status, "cuMemAlloc_v2", what)?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use base::{cores, screen};
 use comm::{Comm, Verdict, WorldInfo};
-use loaders::{Dataset, Manifest, stage};
+use loaders::stage;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -213,17 +213,16 @@ fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
 }
 
 /// Copies splits of `data` to a directory below `under` and returns the copy's directory. The first rank of each node makes the copy.
-/// `splits` returns the names of the splits to copy. Without a `session` there is only this rank.
+/// It calls `splits`, which opens `data` and returns the names of the splits to copy. Without a `session` there is only this rank.
 pub fn stage(
     session: Option<&Session>,
     data: &Path,
     under: &Path,
-    splits: impl Fn(&Manifest) -> Result<Vec<String>, Error>,
+    splits: impl FnOnce() -> Result<Vec<String>, Error>,
 ) -> Result<PathBuf, Error> {
     let first = session.is_none_or(|session| session.world.node_rank == 0);
     let copied = || {
-        let dataset = Dataset::open(data)?;
-        let wanted = splits(&dataset.manifest)?;
+        let wanted = splits()?;
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
         Ok(stage::stage(data, under, &wanted)?)
     };

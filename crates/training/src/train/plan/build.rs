@@ -51,8 +51,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let purpose = Purpose::Train { bucket_bytes: bucket_bytes(&recipe, &backend, place.ranks) };
     let bn_groups = recipe.bn_groups(workers);
     let net = NetSpec { input: source.largest_input(), bn_groups, ..source.network()? };
-    let mut graph =
-        Graph::with_advice(backend, net, division.largest(), purpose, recipe.seed, fewer_images_per_pass(&recipe))?;
+    let mut graph = Graph::new(backend, net, division.largest(), purpose, recipe.seed)?;
     if let Some(objective) = targets::objective(&recipe) {
         graph.train_against(objective);
     }
@@ -107,18 +106,6 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         balanced,
         options,
     })
-}
-
-/// Returns how to get fewer images per pass, for the error about missing memory. A pass computes the images of a worker. More workers on
-/// the same ranks do not help if a rank stores the gradients of each worker separately. They are not possible if each rank must have one
-/// worker.
-fn fewer_images_per_pass(recipe: &Recipe) -> &'static str {
-    let gradients_stay_apart = recipe.reduce.codec.integer || recipe.reduce.error_feedback();
-    let one_worker_per_rank = recipe.sync_bn || recipe.sync != Sync::Allreduce;
-    match gradients_stay_apart || one_worker_per_rank {
-        true => "a smaller batch, or more workers on more ranks",
-        false => "a smaller batch or more workers",
-    }
 }
 
 /// Returns an order of the images in which every class has an equal share of an epoch, if the recipe requests it.
@@ -264,29 +251,4 @@ fn strategy<B: Backend>(sync: Sync, ranks: usize, graph: &Graph<B>) -> Result<Bo
         }
         _ => Box::new(Allreduce),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_workers_need_more_ranks_if_their_gradients_stay_apart() {
-        let advice = |lines: &str| {
-            let common = "model = \"lenet\"\ndata = \"d\"\nepochs = 1\nbatch = 8\nworkers = 4\noptimizer.kind = \"sgd\"\n\
-                          schedule.kind = \"constant\"\nschedule.base_lr = 0.1\n";
-            fewer_images_per_pass(&Recipe::from_toml(&format!("{common}{lines}")).unwrap())
-        };
-        for lines in ["", "reduce.codec = \"bf16\""] {
-            assert!(advice(lines).ends_with("or more workers"), "{lines}");
-        }
-        for lines in [
-            "reduce.codec = \"exact\"",
-            "reduce.codec = \"bf16\"\nreduce.error_feedback = true",
-            "sync_bn = true",
-            "sync = \"local(4)\"",
-        ] {
-            assert!(advice(lines).ends_with("more workers on more ranks"), "{lines}");
-        }
-    }
 }

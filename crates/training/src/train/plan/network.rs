@@ -371,8 +371,8 @@ mod tests {
         assert_eq!(expand_keywords(&list(&["norm", "fc.*"]), &parameters), ["bn1.weight", "bn1.bias", "fc.*"]);
         assert_eq!(expand_keywords(&list(&["bias"]), &parameters), ["bn1.bias"]);
         assert_eq!(expand_keywords(&list(&["bias"]), &parameters[..1]), ["bias"]);
-        let told = describe_matches("optimizer.no_decay", &list(&["norm", "bias", "*conv1*"]), &parameters);
-        mentions(told.unwrap(), &["optimizer.no_decay", "6 tensors", "\"norm\" 2", "\"bias\" 1", "\"*conv1*\" 3"]);
+        let note = describe_matches("optimizer.no_decay", &list(&["norm", "bias", "*conv1*"]), &parameters);
+        mentions(note.unwrap(), &["optimizer.no_decay", "6 tensors", "\"norm\" 2", "\"bias\" 1", "\"*conv1*\" 3"]);
         assert_eq!(describe_matches("optimizer.no_decay", &[], &parameters), None);
     }
 
@@ -384,10 +384,10 @@ mod tests {
         refused("transformer.*", "bn1, conv1, fc, layer1, layer2");
         assert!(check_patterns("x", &["*.weight".into(), "bn?.bias".into()], &NAMES, "y").is_ok());
         let list: Vec<String> = ["*.weight", "*.bais", "gn.*"].map(Into::into).to_vec();
-        let told = notes("optimizer.no_decay", &list, &NAMES, "network x");
-        assert_eq!(told.len(), 2, "{told:?}");
-        mentions(&told[0], &["warning: optimizer.no_decay: ", "\"*.bais\"", "network x"]);
-        mentions(&told[1], &["warning: optimizer.no_decay: ", "\"gn.*\"", "network x"]);
+        let warnings = notes("optimizer.no_decay", &list, &NAMES, "network x");
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        mentions(&warnings[0], &["warning: optimizer.no_decay: ", "\"*.bais\"", "network x"]);
+        mentions(&warnings[1], &["warning: optimizer.no_decay: ", "\"gn.*\"", "network x"]);
     }
 
     #[test]

@@ -44,16 +44,17 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads the recipe. Returns an error if the recipe is invalid or a path is not valid UTF-8.
+    /// Reads the recipe. Returns an error if the recipe is invalid, the data set that it names is missing, or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
-        Ok(Recipe::load(&request.recipe, &request.changes)?)
+        let loaded = Recipe::load(&request.recipe, &request.changes)?;
+        check_data_exists(Path::new(&loaded.recipe.data), loaded.data_beside.as_deref())?;
+        Ok(loaded)
     }
 
     /// Opens the recipe's data set in `dir`, which may be a copy.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
-        let Loaded { recipe, notes, network: file, data_beside } = loaded;
-        check_data_exists(dir, data_beside.as_deref())?;
+        let Loaded { recipe, notes, network: file, .. } = loaded;
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.shuffling() {
             Shuffle::Full => dataset.split("train")?,
@@ -83,11 +84,11 @@ impl Source {
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (scored, images) = ([&eval, &eval_at_end], train.images_as(preprocess.exif())?);
         scored.into_iter().flatten().try_for_each(|split| check_one_size(&recipe.data, split, &preprocess, images))?;
-        let told = [
+        let differences = [
             check_output_sizes(&augment, &preprocess)?,
             check_pixel_values(&augment, &preprocess, &dataset.manifest.bands)?,
         ];
-        let notes = notes.into_iter().chain(told.into_iter().flatten()).collect();
+        let notes = notes.into_iter().chain(differences.into_iter().flatten()).collect();
         let manifest = dataset.manifest;
         let (file_network, train_labels) = (None, None);
         Ok(Self {
@@ -241,9 +242,10 @@ pub fn digest(manifest: &Manifest) -> Result<String, Error> {
 }
 
 /// Returns an error if the recipe names the data set and it does not exist. `dir` is its path, and `beside` its path next to the recipe,
-/// which is the same for an absolute path. `beside` is `None` if the data set exists or was given on the command line.
-pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
-    let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
+/// which is the same for an absolute path. `beside` is `None` if the data set exists or was given on the command line. Returns no error if
+/// the data set cannot be reached, because opening it reports the cause.
+fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
+    let Some(beside) = beside.filter(|_| matches!(dir.try_exists(), Ok(false))) else { return Ok(()) };
     let places = match beside == dir {
         true => dir.display().to_string(),
         false => format!(
@@ -252,7 +254,9 @@ pub fn check_data_exists(dir: &Path, beside: Option<&Path>) -> Result<(), Error>
             dir.display()
         ),
     };
-    Err(Error::Usage(format!("data: there is no folder {places}; name the data set with --data")))
+    Err(Error::Usage(format!(
+        "data: there is no folder {places}; name the data set with --data, or make one with `trireme data convert`"
+    )))
 }
 
 /// Returns an error if `preprocess` needs images of one size and the images of `split` have another size than `images`, the images of split
@@ -463,6 +467,21 @@ mod tests {
         assert!(values(&["resize(8)"]).are_bytes() && !values(&[IMAGENET]).are_bytes());
         // the mean must be a fraction, but here it was given in bytes
         assert_eq!(agreement(&["normalize(127.5, 0.5)"], half), FarApart);
+    }
+
+    /// A link to itself cannot be reached, like a folder without permission.
+    #[test]
+    fn only_a_data_set_that_does_not_exist_is_called_missing() {
+        let folder = std::env::temp_dir().join(format!("trireme-no-data-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (missing, unreachable) = (folder.join("missing"), folder.join("loop"));
+        std::os::unix::fs::symlink("loop", &unreachable).unwrap();
+        check_data_exists(&unreachable, Some(&unreachable)).unwrap();
+        check_data_exists(&missing, None).unwrap();
+        let error = check_data_exists(&missing, Some(&missing)).unwrap_err();
+        mentions(&error, &[&missing.display().to_string(), "--data", "data convert"]);
+        assert_eq!(error.code(), 2);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

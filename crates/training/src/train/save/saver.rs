@@ -52,7 +52,7 @@ pub struct Saver<'a, B: Backend> {
     /// True if a checkpoint was due while the previous checkpoint was still being written.
     late: bool,
     /// True once the user was told about the late checkpoint.
-    late_told: bool,
+    late_reported: bool,
     /// True if all ranks have agreed on a checkpoint that waits for the evaluation at the end of the epoch.
     due: bool,
     /// The best model whose checkpoint was written. There may be a better model whose checkpoint could not be written.
@@ -118,7 +118,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             last_snapshot: Instant::now(),
             taken: None,
             late: false,
-            late_told: false,
+            late_reported: false,
             due: false,
             best: at.best.clone(),
             last_error: None,
@@ -162,8 +162,8 @@ impl<'a, B: Backend> Saver<'a, B> {
     pub fn step_done(&mut self, now: &mut Moment<'_, B>, took: Duration, report: &mut Reporter) -> Result<(), Error> {
         self.stop.note_step(took);
         self.poll(false, report)?;
-        if self.late && !self.late_told {
-            self.late_told = true;
+        if self.late && !self.late_reported {
+            self.late_reported = true;
             report.note(&format!(
                 "note: a checkpoint was due at step {}, but the previous one is still being written, so it is delayed. If this happens \
                  often, set a larger checkpoint.every. Further delays are not reported",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The first ten minutes on a machine with a GPU: checks the GPU and trireme's kernels, compares the time of a step with PyTorch's, and
-# profiles a step. Continues after failures. Writes first.jsonl and first.log to OUT. See stages.sh for the variables.
+# The first script to run on a machine with a GPU: checks the GPU and trireme's kernels, compares the time of a step with PyTorch's, and
+# profiles a step. Continues after failures. Writes check.jsonl and check.log to OUT. See stages.sh for the variables.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/gpu/stages.sh

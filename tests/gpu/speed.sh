@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The third ten minutes on a machine with a GPU: the table of docs/performance.md with PyTorch's speeds, eager and compiled. Continues after
-# failures. Writes third.jsonl, third.log and table.json to OUT. See stages.sh for the variables.
+# Measures the table of docs/performance.md on a GPU, with PyTorch's speeds, eager and compiled. Continues after failures. Writes
+# speed.jsonl, speed.log and table.json to OUT. See stages.sh for the variables.
 #
 #   DATA=DIR  CIFAR-10 as written by `trireme data convert`, raw or as JPEG files, for the time to an accuracy
 set -uo pipefail

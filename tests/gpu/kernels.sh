@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The second ten minutes on a machine with a GPU: measures the batch norm kernels, compares variants of them, and runs the remaining tests.
-# Continues after failures. Writes second.jsonl, second.log and the report of ncu to OUT. See stages.sh for the variables.
+# Measures the batch norm kernels on a GPU, compares variants of them, and runs the tests that check.sh omits and more sanitizers.
+# Continues after failures. Writes kernels.jsonl, kernels.log and the report of ncu to OUT. See stages.sh for the variables.
 #
 #   VARIANTS=DIR  folders with kernels to compare with the current kernels, see TRIREME_KERNELS in docs/gpu-internals.md
 set -uo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The fourth ten minutes on a machine with a GPU, for features without a record in docs/gpu.md: all networks in the catalogue compared with
-# PyTorch, NCCL on a single rank, and photos from shards with 4, 8 and 14 loader threads. Continues after failures. Writes fourth.jsonl and
-# fourth.log to OUT, and prints a table at the end. See stages.sh for the variables.
+# Workloads without a record in docs/gpu.md: all networks in the catalogue compared with PyTorch, NCCL on a single rank, and photos from
+# shards with 4, 8 and 14 loader threads. Continues after failures. Writes workloads.jsonl and workloads.log to OUT, and prints a table at
+# the end. See stages.sh for the variables.
 #
 #   DATA=DIR   CIFAR-10 as written by `trireme data convert`, for whole trainings of ResNet-20 and airbench94 [left out]
 #   SEEDS=LIST seeds of these trainings ["1 2"]
