@@ -360,7 +360,7 @@ impl Need {
         let free = free.saturating_add(training.activations).saturating_sub(self.parameters);
         let activations = self.activations.saturating_add(training.activations).max(1);
         let fits = batch as f64 * free as f64 / activations as f64;
-        // a pass of a training, also of its teacher, computes the images of a worker
+        // in training, a pass computes the images of one worker, also with a teacher
         let fewer = match trains || training.bytes() > 0 {
             true => "a smaller batch or more workers",
             false => "a smaller --batch",

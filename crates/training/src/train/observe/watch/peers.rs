@@ -16,7 +16,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Creates the state for a rank of which no status was read yet.
+    /// Creates the state for a rank before its first status is read.
     pub fn without_status(now: Instant) -> Self {
         Self { status: None, last_change: now }
     }
@@ -33,13 +33,13 @@ impl Peer {
 #[derive(Debug, Default)]
 pub struct Peers {
     pub(super) all: Vec<Peer>,
-    /// The rank that reports a wait instead of this rank. While it gives signs of life, this rank does not read the
-    /// statuses of the remaining ranks.
+    /// The rank that reports a wait instead of this rank. While it gives signs of life, this rank reads no further
+    /// statuses.
     reporter: Option<usize>,
 }
 
 impl Peers {
-    /// Creates the state for `ranks` ranks of which no status was read yet.
+    /// Creates the state for `ranks` ranks before their first statuses are read.
     pub fn without_statuses(ranks: usize) -> Self {
         Self { all: vec![Peer::without_status(Instant::now()); ranks], reporter: None }
     }
