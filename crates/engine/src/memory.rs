@@ -362,7 +362,7 @@ impl Need {
         let fits = batch as f64 * free as f64 / activations as f64;
         // in training, a pass computes the images of one worker, also with a teacher
         let fewer = match trains || training.bytes() > 0 {
-            true => "a smaller batch or more workers",
+            true => "a smaller batch, or more workers if the recipe allows them",
             false => "a smaller --batch",
         };
         let advice = match fits as usize {
@@ -498,13 +498,13 @@ mod tests {
             );
             parts.iter().for_each(|part| assert!(have.contains(part), "expected {part:?} in: {have}"));
         };
-        refused(true, &first, 540_000_000, ["540 MB", "50 images", "try a smaller batch or more workers"]);
+        refused(true, &first, 540_000_000, ["540 MB", "50 images", "try a smaller batch, or more workers"]);
         refused(false, &first, 540_000_000, ["540 MB", "50 images", "try a smaller --batch"]);
         refused(true, &first, 30_000_000, ["30 MB are free;", "not even one", "smaller network or smaller images"]);
         // a smaller batch also makes the network in training smaller: 96 * (540 + 400 - 40) / (960 + 400) images
         let training = Need { parameters: 200_000_000, activations: 400_000_000, workspace: 0 };
         let used = "540 MB are free (the network in training already uses 600 MB);";
-        refused(false, &training, 540_000_000, [used, "63 images", "try a smaller batch or more workers"]);
+        refused(false, &training, 540_000_000, [used, "63 images", "try a smaller batch, or more workers"]);
         assert!(need.check(&net, 96, false, &training, limit(1_000_000_000)).is_ok());
     }
 

@@ -319,7 +319,7 @@ section! {
         /// Images per step over all ranks.
         required batch: usize, in Range::AtLeast(1.0);
         /// Number of logical parts of each batch, at least the number of ranks. Set it if runs on different numbers of ranks must have
-        /// equal results.
+        /// equal results up to rounding.
         absent workers: usize = "the number of ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all are shuffled together, or each worker shuffles k shards at a time.
         default shuffle: Parsed<ShuffleSetting> = Parsed::new("full", ShuffleSetting(Shuffle::Full));

@@ -212,11 +212,13 @@ impl LockFile {
 impl Drop for LockFile {
     /// Removes or empties the file, so that the next process finds no holder, also if the folder was renamed.
     fn drop(&mut self) {
-        let ours = self.is_own();
-        if ours && !self.temporary {
-            let _ = self.file.set_len(0);
-        } else if ours && is_at(&self.file, &self.path) {
+        if !self.is_own() {
+            return;
+        }
+        if self.temporary && is_at(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
+        } else {
+            let _ = self.file.set_len(0);
         }
     }
 }

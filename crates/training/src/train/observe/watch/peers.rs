@@ -11,7 +11,7 @@ use super::status_files::{Status, StatusFiles};
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(super) status: Option<Status>,
-    /// Time when its last new status was read. Without any status, the time when this rank first looked for one.
+    /// Time when its last new status was read, or when this rank last knew that it need not read the status.
     pub(super) last_change: Instant,
 }
 
@@ -50,24 +50,32 @@ impl Peers {
     }
 
     /// Reads the statuses of other ranks, from the next lower rank down to rank 0 and then of the higher ranks. Stops at
-    /// the first rank that reports a wait before this rank, whose status is `me`, and has given a sign of life within
-    /// `fresh`. So if all N ranks wait, the reporting rank reads N files and each other rank one. If each of them read N
-    /// files every few seconds, a thousand ranks would overload a parallel file system.
+    /// the first rank that reports a wait before this rank, whose status is `me`. So if all N ranks wait, the reporting
+    /// rank reads N files and each other rank one. If each of them read N files every few seconds, a thousand ranks would
+    /// overload a parallel file system.
+    ///
+    /// If a rank that should report has given no sign of life within `fresh`, reads all files, because its neighbours may
+    /// be dead too. Their silence is then measured at the same time.
     pub fn read(peers: &Mutex<Self>, files: &StatusFiles, me: &Status, fresh: Duration) {
         let ranks = lock(peers).all.len();
-        let mut reporter = None;
-        for rank in (0..files.rank).rev().chain(files.rank + 1..ranks) {
+        let mut unread = (0..files.rank).rev().chain(files.rank + 1..ranks);
+        let (mut reporter, mut is_silent) = (None, false);
+        for rank in unread.by_ref() {
             // reads without the lock, because the file system may hang
             let Some(status) = files.read(rank) else { continue };
             let reports = status.reports_before(rank, me, files.rank);
-            let peer = &mut lock(peers).all[rank];
-            peer.update(status, Instant::now());
-            if reports && peer.last_change.elapsed() <= fresh {
+            let mut peers = lock(peers);
+            peers.all[rank].update(status, Instant::now());
+            if reports && peers.all[rank].last_change.elapsed() > fresh {
+                is_silent = true;
+            } else if reports && !is_silent {
                 reporter = Some(rank);
                 break;
             }
         }
-        lock(peers).reporter = reporter;
+        let mut peers = lock(peers);
+        unread.for_each(|rank| peers.all[rank].last_change = Instant::now());
+        peers.reporter = reporter;
     }
 }
 
@@ -107,13 +115,16 @@ mod tests {
         assert_eq!(read(5, &new(), minute), (vec![4], Some(4), true));
         assert_eq!(read(2, &new(), minute), (vec![0, 1], Some(0), true));
         assert_eq!(read(0, &new(), minute), (vec![1, 2, 3, 4, 5], None, false));
-        // without signs of life from rank 4, rank 5 looks for another rank that reports
+        // the ranks that rank 5 did not read are not silent
         let peers = new();
-        read(5, &peers, minute);
         let long_ago = Instant::now().checked_sub(2 * minute).unwrap();
+        lock(&peers).all[0].last_change = long_ago;
+        read(5, &peers, minute);
+        assert!(lock(&peers).all[0].last_change > long_ago);
+        // without signs of life from rank 4, rank 5 reads all, because other ranks may be silent too
         lock(&peers).all[4].last_change = long_ago;
         assert!(!lock(&peers).are_reported(minute));
-        assert_eq!(read(5, &peers, minute), (vec![3, 4], Some(3), true));
+        assert_eq!(read(5, &peers, minute), (vec![0, 1, 2, 3, 4], None, false));
         std::fs::remove_dir_all(&out).unwrap();
     }
 }

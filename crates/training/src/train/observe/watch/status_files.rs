@@ -255,12 +255,14 @@ mod tests {
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         assert_eq!(one.gone(), Vec::<String>::new());
         zero.write(&Status { pid: ended.id(), ..Status::default() });
-        let one = StatusFiles::new(&out, 1, &[0]);
+        let (earlier, one) = (one, StatusFiles::new(&out, 1, &[0]));
         while one.gone().is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         assert!(one.gone()[0].ends_with(&format!("(process {})", ended.id())), "{:?}", one.gone());
         ended.wait().unwrap();
+        // the process that `earlier` has seen still runs, and rank 0 is no neighbour of the last
+        assert_eq!([earlier.gone(), StatusFiles::new(&out, 1, &[]).gone()], [const { Vec::<String>::new() }; 2]);
         assert_eq!(([one.claims_last_message(), zero.claims_last_message()], one.gone().len()), ([true, false], 1));
         one.remove();
         assert!(out.join(".ranks").exists());
