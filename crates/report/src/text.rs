@@ -344,9 +344,9 @@ mod tests {
     #[test]
     fn equal_numbers_have_no_r2() {
         let line = |r2| eval(&Eval { rmse: Some(2.0), mae: Some(1.0), r2, ..Eval::default() });
-        mentions(&line(Some(0.25)), &["RMSE 2.0000", "R2 0.2500"]);
+        mentions(line(Some(0.25)), &["RMSE 2.0000", "R2 0.2500"]);
         for absent in [None, Some(f64::NAN)] {
-            mentions(&line(absent), &["RMSE 2.0000", "R2 -  loss"]);
+            mentions(line(absent), &["RMSE 2.0000", "R2 -  loss"]);
         }
     }
 
