@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(quote("data=it's"), "'data=it'\\''s'");
     }
 
-    /// `trireme train` must accept the arguments that the sweep passes to it.
+    /// `trireme train` must accept the sweep's arguments.
     #[test]
     fn a_folder_may_begin_with_a_dash() {
         let line = ["trireme", "sweep", "a.toml", "--grid", "seed=1", "--out=-x"];

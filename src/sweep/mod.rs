@@ -143,8 +143,8 @@ pub fn read_states(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec
     points.iter().enumerate().map(of).collect()
 }
 
-/// Returns a warning if the trainings have different numbers of workers, except for values of the grid. Without `workers` in
-/// the recipe, the number of ranks at the first start of a training decides.
+/// Returns a warning if the trainings have different numbers of workers, unless the grid sets `workers`. If the recipe does
+/// not set this key, a training has as many workers as ranks at its first start.
 pub fn warn_about_workers(all: &[TrainingState]) -> Option<String> {
     let others = all.iter().filter(|found| found.point.values.iter().all(|(key, _)| key != "workers"));
     let workers: BTreeSet<u64> =

@@ -132,7 +132,7 @@ fn every_limit_does_what_the_table_says() {
             // Open MPI ends the process itself if it cannot start
             let explained = (own || ended.stderr.contains("An error occurred in MPI_Init"))
                 && !ended.stderr.contains("bug in trireme");
-            // one of Open MPI's libraries ends the process with code 255 and only this line
+            // a library, probably Open MPI's, ended the process in this way once. trireme never prints this line
             let foreign = code == Some(255) && ended.stderr.trim() == "Out of memory: Cannot allocate memory";
             assert!(
                 code == Some(0) || (code.is_some_and(|code| code < 126) && explained) || foreign,

@@ -289,7 +289,7 @@ fn a_search_that_diverges_at_once_ends_on_all_ranks() {
     }
 }
 
-/// With so many rates, a search would take hours before it writes its picture.
+/// The search would take hours, so the test passes only if the check comes first.
 #[test]
 fn a_search_that_cannot_write_its_picture_fails_before_its_first_step() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);

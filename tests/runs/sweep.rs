@@ -94,7 +94,7 @@ fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
     assert!(!Path::new(&setting.out("sweep")).join("seed=2").exists());
 }
 
-/// Without `workers` in the recipe, the number of ranks at the first start of a training changes its result.
+/// If the recipe does not set `workers`, a training's result depends on the number of ranks at its first start.
 #[test]
 fn different_numbers_of_workers_are_reported() {
     let setting = setting();

@@ -318,8 +318,8 @@ section! {
         default seed: u64 = 1;
         /// Images per step over all ranks.
         required batch: usize, in Range::AtLeast(1.0);
-        /// Number of logical parts of each batch, at least the number of ranks. Set it if runs on different numbers of ranks must have
-        /// equal results up to rounding.
+        /// Divides each batch into this number of parts, at least one per rank. If you set it, the number of ranks changes results only by
+        /// rounding.
         absent workers: usize = "the number of ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all are shuffled together, or each worker shuffles k shards at a time.
         default shuffle: Parsed<ShuffleSetting> = Parsed::new("full", ShuffleSetting(Shuffle::Full));

@@ -50,7 +50,7 @@ fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns the name of each run's folder, or its path if another run has the same name, like the runs of two sweeps.
+/// Returns each run's folder name. Runs with equal folder names, as in two sweeps, get their paths instead.
 fn names(runs: &[Run]) -> Vec<String> {
     let short: Vec<String> = runs.iter().map(Run::name).collect();
     let is_shared = |name: &String| short.iter().filter(|other| *other == name).count() > 1;

@@ -24,7 +24,7 @@ const PRIVATE: u32 = 0o600;
 const DIGITS: usize = 16;
 /// Maximum length of a file name in bytes on nearly all file systems.
 pub const LONGEST_NAME: usize = 255;
-/// Maximum number of bytes of the target's name in the temporary name.
+/// Maximum number of bytes that a temporary name takes from the target's name.
 const NAME: usize = 200;
 /// Maximum number of names to try. A second name is needed only if someone guesses 64 random bits.
 const TRIES: usize = 8;
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn long_names_are_cut_and_stay_different() {
         let short = |name: &str| short_name(OsStr::new(name), 20).into_string().unwrap();
-        assert_eq!(short("twenty bytes are few"), "twenty bytes are few");
+        assert_eq!(short("exactly twenty bytes"), "exactly twenty bytes");
         let names = ["a name of many bytes 1", "a name of many bytes 2", "a names éé of many bytes"].map(short);
         assert_eq!(names.each_ref().map(String::len), [20, 20, 19]);
         assert!(names[0].starts_with("a name of m.") && names[2].starts_with("a names é."), "{names:?}");

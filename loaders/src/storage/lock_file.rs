@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// Maximum length of a holder's description in bytes.
 const MOST: u64 = 4096;
-/// End of the name of a lock file next to an output.
+/// Suffix of lock files next to outputs.
 const ENDING: &str = ".trireme-lock";
 
 /// A locked file. Dropping it releases the lock.

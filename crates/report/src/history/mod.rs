@@ -215,8 +215,8 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String
 }
 
 /// Returns the folders of all runs below `root`, sorted by name, or only `root` if it is a run itself. Searches four
-/// levels of folders, but not inside the folder of a run. Follows a symbolic link only if it leads to a run that has not
-/// been found without it.
+/// levels of folders, but not inside the folder of a run. Follows a symbolic link only if it leads to a run, and lists
+/// each run once.
 ///
 /// # Errors
 ///

@@ -118,10 +118,10 @@ struct Head {
     features: usize,
 }
 
-/// End of the name that a file has while it is unfinished.
+/// Suffix of unfinished files.
 const PARTIAL: &str = ".partial";
 
-/// Maximum number of bytes in the file name of an output, so that file systems accept the name with [`PARTIAL`].
+/// Length of the longest file name of an output in bytes. File systems must also accept the name with [`PARTIAL`].
 pub const LONGEST_OUTPUT_NAME: usize = LONGEST_NAME - PARTIAL.len();
 
 /// Returns the name that the file has while it is unfinished.

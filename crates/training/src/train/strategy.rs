@@ -70,8 +70,8 @@ pub trait Strategy<B: Backend> {
     }
 }
 
-/// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always have the same
-/// model, so there is nothing else to synchronise.
+/// Synchronous SGD (Goyal et al. 2017, arXiv 1706.02677): every step sums the gradients over all ranks. All ranks always have the same
+/// model, so only the gradients are synchronised.
 #[derive(Clone, Copy, Debug)]
 pub struct Allreduce;
 

@@ -13,7 +13,7 @@ use crate::train::observe::watch;
 /// The checkpoint from which a run resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResumeFrom {
-    /// The newest checkpoint in the output folder. If there is none, a new run starts.
+    /// Resumes from the newest checkpoint in the output folder. Starts a new run if the folder has no checkpoint.
     Newest,
     File(PathBuf),
 }

@@ -33,8 +33,8 @@ impl Peer {
 #[derive(Debug, Default)]
 pub struct Peers {
     pub(super) all: Vec<Peer>,
-    /// The rank that reports a wait instead of this rank. While it gives signs of life, this rank reads no further
-    /// statuses.
+    /// The rank that reports a wait instead of this rank. This rank reads no other statuses while the reporter gives signs
+    /// of life.
     reporter: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Peers {
         Self { all: vec![Peer::without_status(Instant::now()); ranks], reporter: None }
     }
 
-    /// Returns true if another rank reports a wait instead of this rank, and has given a sign of life within `limit`.
+    /// Returns true if another rank reports the wait and has given a sign of life within `limit`.
     pub fn are_reported(&self, limit: Duration) -> bool {
         self.reporter.is_some_and(|rank| self.all[rank].last_change.elapsed() <= limit)
     }
